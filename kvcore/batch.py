@@ -1,0 +1,138 @@
+"""What a step's kernels need to know, as arrays: snapshots, never views of anything that changes later.
+
+Three indices, never to be used for one another:
+
+- *packed row*: the token's row in this step's query tensor;
+- *position*: its absolute index in the sequence (for RoPE and masking);
+- *slot*: where its K/V are written, `block_table[position // B] * B + position % B`.
+
+Built with array operations: one Python step for each sequence, none for each token.
+
+This room may not know: the pool, the index, or why a token is scheduled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .errors import CacheError
+
+__all__ = ["Batch", "InvalidPadding"]
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+
+
+class InvalidPadding(CacheError, ValueError):
+    """A batch can only be padded to sizes that are at least its own."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """One step's metadata for S sequences, T scheduled tokens and at most M blocks a sequence.
+
+    block_tables     int32 [S, M]   physical blocks in logical order; padding -1
+    context_lengths  int32 [S]      tokens in the cache after this step; padding rows 0
+    cu_seqlens       int32 [S + 1]  packed rows of sequence s are cu_seqlens[s] to cu_seqlens[s + 1]; padding rows empty
+    packed_rows      int32 [T]      row in the query tensor; padding -1
+    row_sequences    int32 [T]      the sequence that a row belongs to; padding -1
+    positions        int64 [T]      absolute position; padding 0
+    slot_mapping     int64 [T]      slot to write; -1 writes nothing (padding, and K/V that are in the cache already)
+    """
+
+    block_tables: Int32
+    context_lengths: Int32
+    cu_seqlens: Int32
+    packed_rows: Int32
+    row_sequences: Int32
+    positions: Int64
+    slot_mapping: Int64
+
+    @property
+    def num_sequences(self) -> int:
+        return int(self.context_lengths.shape[0])
+
+    @property
+    def num_tokens(self) -> int:
+        return int(self.positions.shape[0])
+
+    def padded(
+        self, *, tokens: int | None = None, sequences: int | None = None, blocks: int | None = None
+    ) -> Batch:
+        """A copy with room for `tokens` rows, `sequences` sequences and `blocks` table columns, for CUDA graphs.
+
+        Padding writes nowhere (slot -1), reads nothing (context length 0, table -1) and belongs to no sequence.
+        Raises InvalidPadding if a size is smaller than the batch. O(size of the result).
+        """
+        rows, columns = self.block_tables.shape
+        wanted_tokens = self.num_tokens if tokens is None else tokens
+        wanted_rows = rows if sequences is None else sequences
+        wanted_columns = columns if blocks is None else blocks
+        for name, wanted, own in (
+            ("tokens", wanted_tokens, self.num_tokens),
+            ("sequences", wanted_rows, rows),
+            ("blocks", wanted_columns, columns),
+        ):
+            if wanted < own:
+                raise InvalidPadding(f"cannot pad to {wanted} {name}: the batch has {own}; give at least {own}")
+        tables = np.full((wanted_rows, wanted_columns), -1, dtype=np.int32)
+        tables[:rows, :columns] = self.block_tables
+        return Batch(
+            block_tables=tables,
+            context_lengths=_extend(self.context_lengths, wanted_rows, 0),
+            cu_seqlens=_extend(self.cu_seqlens, wanted_rows + 1, int(self.cu_seqlens[-1])),
+            packed_rows=_extend(self.packed_rows, wanted_tokens, -1),
+            row_sequences=_extend(self.row_sequences, wanted_tokens, -1),
+            positions=_extend(self.positions, wanted_tokens, 0),
+            slot_mapping=_extend(self.slot_mapping, wanted_tokens, -1),
+        )
+
+
+def _extend(values: npt.NDArray[Any], size: int, filler: int) -> npt.NDArray[Any]:
+    result = np.full(size, filler, dtype=values.dtype)
+    result[: values.shape[0]] = values
+    return result
+
+
+def build(
+    tables: Sequence[Any], starts: Sequence[int], ends: Sequence[int], written_from: Sequence[int], block_size: int
+) -> Batch:
+    """The batch that schedules positions starts[s] to ends[s] of each sequence s.
+
+    tables: one int32 array('i') a sequence, copied here. written_from: first position whose K/V are not in the cache.
+    O(scheduled tokens + table entries), in array operations.
+    """
+    count = len(tables)
+    lengths = np.array([len(table) for table in tables], dtype=np.int64)
+    columns = int(lengths.max())
+    block_tables = np.full((count, columns), -1, dtype=np.int32)
+    block_tables[np.arange(columns) < lengths[:, None]] = np.frombuffer(b"".join(tables), dtype=np.int32)
+
+    first = np.array(starts, dtype=np.int64)
+    last = np.array(ends, dtype=np.int64)
+    cu_seqlens = np.zeros(count + 1, dtype=np.int32)
+    (last - first).cumsum(out=cu_seqlens[1:])
+    total = int(cu_seqlens[-1])
+    packed_rows = np.arange(total, dtype=np.int32)
+    row_sequences = np.arange(count, dtype=np.int32).repeat(last - first)
+    positions = packed_rows + (first - cu_seqlens[:-1])[row_sequences]
+    logical, offsets = np.divmod(positions, block_size)
+    slots = block_tables[row_sequences, logical] * np.int64(block_size) + offsets
+    for sequence, (start, keep) in enumerate(zip(starts, written_from, strict=True)):
+        if start < keep:
+            low = int(cu_seqlens[sequence])
+            slots[low : min(low + keep - start, int(cu_seqlens[sequence + 1]))] = -1
+    return Batch(
+        block_tables=block_tables,
+        context_lengths=last.astype(np.int32),
+        cu_seqlens=cu_seqlens,
+        packed_rows=packed_rows,
+        row_sequences=row_sequences,
+        positions=positions,
+        slot_mapping=slots,
+    )

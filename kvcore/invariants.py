@@ -1,0 +1,158 @@
+"""Every internal invariant of the core, walked in full. Shipped, after sortedcontainers' `_check`.
+
+Each clause is one sentence and one name; the first that is broken raises `Corrupted` with that name and the numbers.
+It recomputes everything from the tables and never trusts a counter that it can count.
+
+This room may not know: how the state came about. It reads and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
+
+from .config import CacheConfig
+from .errors import Corrupted
+from .identity import UNKNOWN
+from .pool import BlockPool
+from .prefix import Content, Root
+from .sequence import Sequence, Step
+
+__all__ = ["check"]
+
+
+def check(
+    pool: BlockPool, live: Mapping[Hashable, Sequence], in_flight: Iterable[Step], config: CacheConfig
+) -> None:
+    """Raise Corrupted for the first broken clause. O(pool + index + tables)."""
+    steps = list(in_flight)
+    sequences = {id(sequence): sequence for sequence in live.values()}
+    for step in steps:
+        for flight in step.flights:
+            sequences.setdefault(id(flight.sequence), flight.sequence)
+    _check_states(pool)
+    _check_references(pool, sequences.values(), steps)
+    _check_index(pool)
+    for sequence in sequences.values():
+        _check_sequence(sequence, pool, config)
+    _check_steps(steps)
+
+
+def _require(holds: bool, clause: str, message: str) -> None:
+    if not holds:
+        raise Corrupted(clause, message)
+
+
+def _check_states(pool: BlockPool) -> None:
+    free, cached = list(pool.free), list(pool.cached())
+    _require(len(cached) == pool.num_cached, "cached-count", f"{len(cached)} blocks listed as cached, {pool.num_cached} counted")
+    listed = Counter(free + cached)
+    twice = [block for block, times in listed.items() if times > 1]
+    _require(not twice, "listed-once", f"blocks {twice} are listed more than once as free or cached")
+    active = [block for block, count in enumerate(pool.references) if count]
+    _require(
+        len(free) + len(cached) + len(active) == pool.num_blocks and listed.keys().isdisjoint(active),
+        "conservation",
+        f"{len(free)} free + {len(cached)} cached + {len(active)} active is not {pool.num_blocks} blocks",
+    )
+    for block in free:
+        _require(pool.index.held[block] is None, "free-is-empty", f"free block {block} is published")
+    for block in cached:
+        _require(pool.index.held[block] is not None, "cached-is-published", f"cached block {block} has no content")
+
+
+def _check_references(pool: BlockPool, sequences: Iterable[Sequence], steps: Iterable[Step]) -> None:
+    holders: Counter[int] = Counter()
+    for sequence in sequences:
+        holders.update(sequence.table)
+        if sequence.pending is not None:
+            holders[sequence.pending.source] += 1
+        for _, blocks in sequence.deferred:
+            holders.update(blocks)
+    for step in steps:
+        holders.update(flight.source for flight in step.flights if flight.source >= 0)
+    for block, count in enumerate(pool.references):
+        _require(
+            count == holders[block],
+            "references",
+            f"block {block} has {count} references, but {holders[block]} tables and copies hold it",
+        )
+
+
+def _check_index(pool: BlockPool) -> None:
+    held = pool.index.held
+    entries = list(pool.index)
+    named = Counter(block for _, block in entries)
+    _require(
+        named == Counter(block for block, record in enumerate(held) if record is not None),
+        "ownership",
+        f"the index names blocks {sorted(named.elements())}, content is held by "
+        f"{[block for block, record in enumerate(held) if record is not None]}",
+    )
+    owned = set()
+    histories: dict[tuple[int, bytes], int] = {}
+    for link, block in entries:
+        content = held[block]
+        assert content is not None
+        owned.add(id(content))
+        parent, own = content
+        _require(own == link, "ownership", f"the index names block {block} under a link that is not its own")
+        _require(
+            histories.setdefault((id(parent), link), id(content)) == id(content),
+            "content-interned",
+            f"block {block} holds a history that the index has as another content",
+        )
+    for link, block in entries:
+        content = held[block]
+        assert content is not None
+        _require(
+            isinstance(content[0], Root) or id(content[0]) in owned,
+            "prefix-outlives",
+            f"block {block} is indexed, but nothing holds what comes before it",
+        )
+
+
+def _check_sequence(sequence: Sequence, pool: BlockPool, config: CacheConfig) -> None:
+    name, length, size = repr(sequence.request), len(sequence.tokens), config.block_size
+    _require(
+        0 <= sequence.computed <= sequence.scheduled <= length,
+        "counters",
+        f"request {name}: computed {sequence.computed}, scheduled {sequence.scheduled}, length {length}",
+    )
+    _require(
+        len(sequence.table) == -(-length // size),
+        "table-length",
+        f"request {name}: {length} tokens in {len(sequence.table)} blocks of {size}",
+    )
+    _require(len(set(sequence.table)) == len(sequence.table), "table-distinct", f"request {name} holds a block twice")
+    _require(
+        sequence.published <= sequence.computed // size
+        # LAST_TOKEN: a full last block was hit, its last token is computed again.
+        or sequence.published * size == sequence.base == sequence.written_from,
+        "published-computed",
+        f"request {name}: {sequence.published} blocks published, {sequence.computed} tokens computed",
+    )
+    _require(
+        sequence.unnamed == sequence.tokens.count(UNKNOWN),
+        "unnamed",
+        f"request {name} counts {sequence.unnamed} placeholders and has {sequence.tokens.count(UNKNOWN)}",
+    )
+    parent: Root | Content = pool.index.root(sequence.namespace.encoding)
+    for logical, block in enumerate(sequence.table[: sequence.published]):
+        content = pool.index.held[block]
+        if content is None:
+            break  # since a reset
+        piece = sequence.tokens[logical * size : (logical + 1) * size].tobytes()
+        _require(
+            content[0] is parent and content[1].endswith(piece),
+            "published-history",
+            f"request {name}: block {block} is published with another history than that of logical block {logical}",
+        )
+        parent = content
+
+
+def _check_steps(steps: list[Step]) -> None:
+    for step in steps:
+        _require(not step.completed, "in-flight", f"step {step.number} is completed and still in flight")
+    numbers = [step.number for step in steps]
+    _require(numbers == sorted(set(numbers)), "in-flight-order", f"steps in flight are numbered {numbers}")

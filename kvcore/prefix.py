@@ -1,0 +1,158 @@
+"""The index from content to the blocks that hold it.
+
+A *content* is a whole history: a namespace and every token up to the end of a full block. Contents are interned: equal
+histories are one object, so "the same prefix" is `is`, and verifying a candidate costs no more than its own block's
+tokens, however long the prefix before it is.
+
+Why not let an entry name its parent by physical block, or compare the block's own tokens only? Because a block is
+recycled while longer contents still name it, and then the comparison passes for another prefix (nano-vllm issue 163).
+A content lives exactly as long as a block holds it or a longer content needs it, so no other history can take its place.
+
+The index is a dictionary from *links* to blocks: the hash of everything before a block, and the block's own tokens. The
+dictionary compares links in full, so tokens cannot collide; the hash in them can, and then the histories differ and
+`is` says so. Any hash function is correct, a constant one too.
+
+Duplicates: two requests may compute the same content at the same time in two blocks. Both stay, as two *owners* of one
+content (block tables are append-only, so neither is remapped; vLLM chooses the same). The content is found as long as
+one of them is left, which is what an index with one block per key gets wrong (nano-vllm issue 219).
+
+This room may not know: free lists, sequences, steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+from weakref import WeakValueDictionary
+
+__all__ = ["Content", "PrefixIndex", "Root"]
+
+
+class Root:
+    """The empty history of one namespace: what a first block's content names as its parent."""
+
+    __slots__ = ("__weakref__", "encoding")
+
+    def __init__(self, encoding: bytes) -> None:
+        self.encoding = encoding
+
+
+Content = tuple[Any, bytes]
+"""(parent, link): the content before this one, or a `Root`; and what the index finds it by. Compare with `is` only.
+
+A plain tuple, because one is made for every block that is published.
+"""
+
+
+class PrefixIndex:
+    """Finds blocks by link and verifies them. Methods are O(1) a block; a collision or duplicate costs its bucket.
+
+    held: for each block, the content it is published with, or None.
+    """
+
+    __slots__ = ("_first", "_more", "_roots", "held")
+
+    def __init__(self, num_blocks: int) -> None:
+        self.held: list[Content | None] = [None] * num_blocks
+        self._first: dict[bytes, int] = {}
+        self._more: dict[bytes, list[int]] = {}  # further blocks with the same link: duplicates, colliding histories
+        self._roots: WeakValueDictionary[bytes, Root] = WeakValueDictionary()
+
+    def __iter__(self) -> Iterator[tuple[bytes, int]]:
+        """Every (link, block) entry. O(index)."""
+        yield from self._first.items()
+        for link, blocks in self._more.items():
+            for block in blocks:
+                yield link, block
+
+    def root(self, encoding: bytes) -> Root:
+        """The root of a namespace. The same object for as long as anything is published under it. O(1)."""
+        root = self._roots.get(encoding)
+        if root is None:
+            root = self._roots[encoding] = Root(encoding)
+        return root
+
+    def walk(self, root: Root, links: Iterable[bytes], references: Sequence[int]) -> list[int]:
+        """Blocks that hold `links` from `root` on, as far as the index reaches. O(hits).
+
+        Of several owners an active one is taken before a cached one, then the earliest published.
+        """
+        first, more, held = self._first, self._more, self.held
+        parent: Root | Content = root
+        blocks = []
+        for link in links:
+            block = first.get(link)
+            if block is None:
+                break
+            if link in more:
+                owners = self._owners(link, parent)
+                if not owners:
+                    break
+                block = owners[0]
+                if not references[block]:
+                    block = next(filter(references.__getitem__, owners), block)
+            content = held[block]
+            assert content is not None
+            if content[0] is not parent:
+                break
+            parent = content
+            blocks.append(block)
+        return blocks
+
+    def publish(self, blocks: Iterable[int], parent: Root | Content, links: Iterable[bytes]) -> None:
+        """From now on `blocks` hold `links` after `parent` and can be hit. O(blocks).
+
+        A block that is published already is passed over: a fork shares it and came first, with the same content.
+        """
+        first, held = self._first, self.held
+        for block, link in zip(blocks, links, strict=True):
+            content = held[block]
+            if content is None:
+                if link not in first:
+                    first[link] = block
+                    content = (parent, link)
+                else:
+                    twins = self._owners(link, parent)
+                    self._more.setdefault(link, []).append(block)
+                    content = held[twins[0]] if twins else (parent, link)
+                    assert content is not None
+                held[block] = content
+            parent = content
+
+    def remove(self, blocks: Iterable[int]) -> None:
+        """`blocks` leave the index: only the entries that point at these blocks; a duplicate's entry stays. O(blocks).
+
+        A block that is not in the index is passed over.
+        """
+        first, more, held = self._first, self._more, self.held
+        for block in blocks:
+            content = held[block]
+            if content is None:
+                continue
+            held[block] = None
+            link = content[1]
+            if link not in more:
+                del first[link]
+                continue
+            others = more[link]
+            if first[link] == block:
+                first[link] = others.pop(0)
+            else:
+                others.remove(block)
+            if not others:
+                del more[link]
+
+    def clear(self) -> None:
+        """Forget everything. O(num_blocks)."""
+        self.held[:] = [None] * len(self.held)
+        self._first.clear()
+        self._more.clear()
+
+    def _owners(self, link: bytes, parent: Root | Content) -> list[int]:
+        """All blocks that hold exactly `link` after `parent`, earliest published first. O(bucket)."""
+        found = []
+        for block in (self._first[link], *self._more.get(link, ())):
+            content = self.held[block]
+            if content is not None and content[0] is parent:
+                found.append(block)
+        return found
