@@ -13,7 +13,8 @@ This room may not know: the pool, the index, or why a token is scheduled.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,39 +101,53 @@ def _extend(values: npt.NDArray[Any], size: int, filler: int) -> npt.NDArray[Any
 
 
 def build(
-    tables: Sequence[Any], starts: Sequence[int], ends: Sequence[int], written_from: Sequence[int], block_size: int
+    tables: Sequence[array[int]],
+    starts: list[int],
+    ends: list[int],
+    cached: Iterable[tuple[int, int]],
+    block_size: int,
 ) -> Batch:
     """The batch that schedules positions starts[s] to ends[s] of each sequence s.
 
-    tables: one int32 array('i') a sequence, copied here. written_from: first position whose K/V are not in the cache.
+    tables: int32, copied here. cached: (s, first position to write) where K/V at or after starts[s] are in the cache.
     O(scheduled tokens + table entries), in array operations.
     """
     count = len(tables)
-    lengths = np.array([len(table) for table in tables], dtype=np.int64)
-    columns = int(lengths.max())
-    block_tables = np.full((count, columns), -1, dtype=np.int32)
-    block_tables[np.arange(columns) < lengths[:, None]] = np.frombuffer(b"".join(tables), dtype=np.int32)
+    lengths = list(map(len, tables))
+    columns = max(lengths)
+    flat = np.frombuffer(b"".join(tables), dtype=np.int32)
+    if min(lengths) == columns:
+        block_tables = flat.reshape(count, columns).copy()
+    else:
+        block_tables = np.full((count, columns), -1, dtype=np.int32)
+        block_tables[np.arange(columns, dtype=np.int32) < np.array(lengths)[:, None]] = flat
 
-    first = np.array(starts, dtype=np.int64)
-    last = np.array(ends, dtype=np.int64)
+    bounds = np.array((starts, ends))
+    scheduled = bounds[1] - bounds[0]
     cu_seqlens = np.zeros(count + 1, dtype=np.int32)
-    (last - first).cumsum(out=cu_seqlens[1:])
+    scheduled.cumsum(out=cu_seqlens[1:])
     total = int(cu_seqlens[-1])
     packed_rows = np.arange(total, dtype=np.int32)
-    row_sequences = np.arange(count, dtype=np.int32).repeat(last - first)
-    positions = packed_rows + (first - cu_seqlens[:-1])[row_sequences]
-    logical, offsets = np.divmod(positions, block_size)
-    slots = block_tables[row_sequences, logical] * np.int64(block_size) + offsets
-    for sequence, (start, keep) in enumerate(zip(starts, written_from, strict=True)):
-        if start < keep:
-            low = int(cu_seqlens[sequence])
-            slots[low : min(low + keep - start, int(cu_seqlens[sequence + 1]))] = -1
+    if total == count:  # pure decode: row s is sequence s
+        row_sequences = packed_rows.copy()
+        positions = bounds[0].copy()
+    else:
+        row_sequences = np.arange(count, dtype=np.int32).repeat(scheduled)
+        positions = packed_rows + (bounds[0] - cu_seqlens[:-1])[row_sequences]
+    logical = positions // block_size
+    slots = block_tables[row_sequences, logical] * np.int64(block_size)
+    slots += positions
+    slots -= logical * block_size
+    for place, written_from in cached:
+        low = int(cu_seqlens[place])
+        slots[low : min(low + written_from - starts[place], int(cu_seqlens[place + 1]))] = -1
     return Batch(
         block_tables=block_tables,
-        context_lengths=last.astype(np.int32),
+        context_lengths=bounds[1].astype(np.int32),
         cu_seqlens=cu_seqlens,
         packed_rows=packed_rows,
         row_sequences=row_sequences,
         positions=positions,
         slot_mapping=slots,
     )
+

@@ -99,6 +99,8 @@ def token_array(tokens: Tokens, *, placeholders: bool = False) -> array[int]:
     try:
         if isinstance(tokens, np.ndarray):
             result = _from_numpy(tokens, lowest)
+        elif isinstance(tokens, array) and tokens.typecode == "i":
+            result = tokens[:]
         elif isinstance(tokens, (str, bytes, bytearray, memoryview)):
             raise TypeError
         else:

@@ -28,8 +28,8 @@ def check(
     steps = list(in_flight)
     sequences = {id(sequence): sequence for sequence in live.values()}
     for step in steps:
-        for flight in step.flights:
-            sequences.setdefault(id(flight.sequence), flight.sequence)
+        for sequence in step.sequences:
+            sequences.setdefault(id(sequence), sequence)
     _check_states(pool)
     _check_references(pool, sequences.values(), steps)
     _check_index(pool)
@@ -70,7 +70,7 @@ def _check_references(pool: BlockPool, sequences: Iterable[Sequence], steps: Ite
         for _, blocks in sequence.deferred:
             holders.update(blocks)
     for step in steps:
-        holders.update(flight.source for flight in step.flights if flight.source >= 0)
+        holders.update(source for source, _ in step.copies)
     for block, count in enumerate(pool.references):
         _require(
             count == holders[block],

@@ -53,7 +53,7 @@ from .identity import MAX_TOKEN, UNKNOWN, Namespace, Tokens, token_array
 from .invariants import check
 from .pool import BlockPool
 from .prefix import Content, Root
-from .sequence import Flight, PendingCopy, Sequence, Step
+from .sequence import PendingCopy, Sequence, Step
 from .statistics import Counters, Statistics
 
 __all__ = ["BlockManager", "PrefixMatch"]
@@ -179,7 +179,7 @@ class BlockManager:
 
         pool.pin(blocks)
         blocks += pool.take(misses)
-        sequence = Sequence(request, namespace, prompt, array("i", blocks), self._epoch)
+        sequence = Sequence(request, namespace, prompt, blocks, self._epoch)
         sequence.links = match._links
         hit_tokens = self._hit_tokens(length, hits)
         sequence.num_hit_tokens = sequence.scheduled = sequence.computed = hit_tokens
@@ -228,6 +228,7 @@ class BlockManager:
                     OutOfBlocks, request, f"needs {needed + copies} more blocks", "wait, or free or preempt a request"
                 )
             taken = pool.take(needed + copies)
+            sequence.packed = None
             if copies:
                 table[-1] = taken[0]
                 sequence.pending = PendingCopy(tail, taken[0], length)
@@ -268,51 +269,47 @@ class BlockManager:
         Later steps may be dispatched before this one completes; they may read what it writes, as on one stream.
         With batch=False the metadata arrays are not built.
 
-        Raises EmptyDispatch, UnknownRequest, RepeatedRequest, InvalidCount.
+        Raises UnknownRequest or InvalidCount (for the first entry that has one), EmptyDispatch, RepeatedRequest.
         O(sequences) and array operations of O(scheduled tokens + table entries).
         """
-        sequences = self._sequences
-        number = self._next_step
-        flights: list[Flight] = []
-        seen = set()
+        live = self._sequences
+        sequences: list[Sequence] = []
+        starts: list[int] = []
+        ends: list[int] = []
         for request, count in work:
-            sequence = sequences.get(request)
+            sequence = live.get(request)
             if sequence is None:
                 self._unknown(request)
-            if request in seen:
-                raise RepeatedRequest(f"request {request!r} appears twice in one step; give the sum once")
-            seen.add(request)
             start = sequence.scheduled
-            if type(count) is not int or not 1 <= count <= len(sequence.tokens) - start:
+            if type(count) is not int or not 0 < count <= len(sequence.tokens) - start:
                 raise InvalidCount(
                     f"request {request!r}: cannot schedule {count!r} tokens; {len(sequence.tokens) - start} are "
                     "unscheduled, give an integer from 1 to that (append first if it is 0)"
                 )
-            flights.append(Flight(number, sequence, start, start + count, -1))
-        if not flights:
+            sequences.append(sequence)
+            starts.append(start)
+            ends.append(start + count)
+        if not sequences:
             raise EmptyDispatch("a step needs at least one (request, count); skip the step instead")
+        if len(set(sequences)) < len(sequences):
+            raise RepeatedRequest("a request appears twice in one step; give the sum of its counts once")
 
+        step = Step(self._next_step, sequences, starts, ends)
         copies = []
-        for flight in flights:
-            sequence = flight.sequence
-            sequence.scheduled = flight.end
-            sequence.flights.append(flight)
-            pending = sequence.pending
-            if pending is not None:
+        cached_beyond = []
+        for place, sequence in enumerate(sequences):
+            sequence.scheduled = ends[place]
+            sequence.flights.append((step, place))
+            if sequence.pending is not None:
+                copies.append((sequence.pending.source, sequence.pending.destination))
                 sequence.pending = None
-                flight.source = pending.source
-                copies.append((pending.source, pending.destination))
-        arrays = None
+            if starts[place] < sequence.written_from:
+                cached_beyond.append((place, sequence.written_from))
+        step.copies = tuple(copies)
         if batch:
-            arrays = build(
-                [flight.sequence.table for flight in flights],
-                [flight.start for flight in flights],
-                [flight.end for flight in flights],
-                [flight.sequence.written_from for flight in flights],
-                self._block_size,
-            )
-        step = Step(number, flights, tuple(copies), arrays)
-        self._next_step = number + 1
+            tables = [sequence.packed_table() for sequence in sequences]
+            step.batch = build(tables, starts, ends, cached_beyond, self._block_size)
+        self._next_step += 1
         self._in_flight.append(step)
         return step
 
@@ -329,20 +326,17 @@ class BlockManager:
         step.completed = True
         block_size = self._block_size
         waiting = []
-        for flight in step.flights:
-            sequence = flight.sequence
-            sequence.flights.pop(0)
-            if flight.end > flight.start:
-                sequence.computed = flight.end
-                if flight.end // block_size > sequence.published:
+        for sequence, start, end in zip(step.sequences, step.starts, step.ends, strict=True):
+            del sequence.flights[0]
+            if end > start:
+                sequence.computed = end
+                if end // block_size > sequence.published:
                     self._publish(sequence)
-            if flight.source >= 0 or sequence.freed or sequence.deferred:
-                waiting.append(flight)
+            if sequence.freed or sequence.deferred:
+                waiting.append(sequence)
         release = self._pool.release
-        for flight in waiting:
-            sequence = flight.sequence
-            if flight.source >= 0:
-                release((flight.source,))
+        release([source for source, _ in step.copies])
+        for sequence in waiting:
             while sequence.deferred and sequence.deferred[0][0] <= step.number:
                 release(sequence.deferred.pop(0)[1])
             if sequence.freed and not sequence.flights:
@@ -386,16 +380,17 @@ class BlockManager:
             sequence.unnamed -= tokens[num_tokens:].count(UNKNOWN)
         del tokens[num_tokens:]
         del table[keep:]
+        sequence.packed = None
         sequence.scheduled = min(sequence.scheduled, num_tokens)
         sequence.computed = min(sequence.computed, num_tokens)
         sequence.published = min(sequence.published, num_tokens // block_size)
-        for flight in sequence.flights:
-            flight.start = min(flight.start, num_tokens)
-            flight.end = min(flight.end, num_tokens)
+        for step, place in sequence.flights:
+            step.starts[place] = min(step.starts[place], num_tokens)
+            step.ends[place] = min(step.ends[place], num_tokens)
         if not sequence.flights:
             pool.release(cut)
         elif cut:
-            sequence.deferred.append((sequence.flights[-1].step, cut))
+            sequence.deferred.append((sequence.flights[-1][0].number, cut))
 
     def fork(self, request: Hashable, child: Hashable) -> Sequence:
         """A second sequence `child` with the same tokens in the same blocks; takes no block.
@@ -414,7 +409,7 @@ class BlockManager:
             )
         if parent.unnamed:
             raise NotNamed(f"request {request!r} has {parent.unnamed} placeholders; fill them before a fork")
-        sequence = Sequence(child, parent.namespace, parent.tokens[:], parent.table[:], parent.epoch)
+        sequence = Sequence(child, parent.namespace, parent.tokens[:], parent.table.copy(), parent.epoch)
         sequence.scheduled = sequence.computed = parent.computed
         sequence.published = parent.published
         sequence.written_from = parent.written_from

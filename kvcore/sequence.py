@@ -15,7 +15,7 @@ from collections.abc import Hashable
 from .batch import Batch
 from .identity import Namespace
 
-__all__ = ["Flight", "PendingCopy", "Sequence", "Step"]
+__all__ = ["PendingCopy", "Sequence", "Step"]
 
 
 class PendingCopy:
@@ -32,26 +32,13 @@ class PendingCopy:
         self.length = length
 
 
-class Flight:
-    """Positions start to end of one sequence in one dispatched step. A truncation clips it, so that it counts no more."""
-
-    __slots__ = ("end", "sequence", "source", "start", "step")
-
-    def __init__(self, step: int, sequence: Sequence, start: int, end: int, source: int) -> None:
-        self.step = step
-        self.sequence = sequence
-        self.start = start
-        self.end = end
-        self.source = source  # the source block of the copy that the step carries for this sequence, or -1
-
-
 class Sequence:
     """A request in the cache. Read it freely; only the manager changes it.
 
     request: the id given at allocation or fork.
     namespace: what else its K/V depend on.
     tokens: all tokens, int32; `UNKNOWN` where not named yet.
-    table: the block table, physical blocks in logical order, int32; len(table) = ceil(len(tokens) / block_size).
+    table: the block table, physical blocks in logical order; len(table) = ceil(len(tokens) / block_size).
     num_hit_tokens: tokens taken from the cache at allocation.
     base: length at allocation or fork; truncation stops there.
     scheduled, computed: see the head of this module.
@@ -68,6 +55,7 @@ class Sequence:
         "links",
         "namespace",
         "num_hit_tokens",
+        "packed",
         "pending",
         "published",
         "request",
@@ -83,13 +71,14 @@ class Sequence:
         request: Hashable,
         namespace: Namespace,
         tokens: array[int],
-        table: array[int],
+        table: list[int],
         epoch: int,
     ) -> None:
         self.request = request
         self.namespace = namespace
         self.tokens = tokens
         self.table = table
+        self.packed: array[int] | None = None  # `table` as int32, made for the first batch after a change
         self.epoch = epoch  # of the manager's resets; an older sequence never publishes again
         self.base = len(tokens)
         self.num_hit_tokens = 0
@@ -100,9 +89,15 @@ class Sequence:
         self.unnamed = 0  # how many tokens are UNKNOWN
         self.freed = False
         self.pending: PendingCopy | None = None
-        self.flights: list[Flight] = []  # oldest first
+        self.flights: list[tuple[Step, int]] = []  # steps in flight that carry it, and its place there; oldest first
         self.deferred: list[tuple[int, list[int]]] = []  # (step, blocks cut off while it was in flight)
         self.links: list[bytes] = []  # of the prompt's full blocks (see `prefix.py`), until they are published
+
+    def packed_table(self) -> array[int]:
+        """The table as an int32 array, for batches. O(1), and O(blocks) after the table has changed."""
+        if self.packed is None:
+            self.packed = array("i", self.table)
+        return self.packed
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -110,7 +105,7 @@ class Sequence:
     def __repr__(self) -> str:
         return (
             f"<Sequence {self.request!r}: {len(self.tokens)} tokens, {self.scheduled} scheduled, "
-            f"{self.computed} computed, table {self.table.tolist()}>"
+            f"{self.computed} computed, table {self.table}>"
         )
 
 
@@ -118,25 +113,23 @@ class Step:
     """One dispatched step. Run `copies`, then the kernels on `batch`; then give it to `BlockManager.complete`.
 
     number: order of dispatch, from 0.
-    requests: ids in the order of the batch.
+    sequences: in the order of the batch.
+    starts, ends: the positions that are computed for each. A truncation clips them, so that what it cut counts no more.
     copies: (source, destination) blocks to copy whole before anything is written.
     batch: the metadata arrays, or None if it was dispatched with batch=False.
     """
 
-    __slots__ = ("batch", "completed", "copies", "flights", "number")
+    __slots__ = ("batch", "completed", "copies", "ends", "number", "sequences", "starts")
 
-    def __init__(
-        self, number: int, flights: list[Flight], copies: tuple[tuple[int, int], ...], batch: Batch | None
-    ) -> None:
+    def __init__(self, number: int, sequences: list[Sequence], starts: list[int], ends: list[int]) -> None:
         self.number = number
-        self.flights = flights
-        self.copies = copies
-        self.batch = batch
+        self.sequences = sequences
+        self.starts = starts
+        self.ends = ends
+        self.copies: tuple[tuple[int, int], ...] = ()
+        self.batch: Batch | None = None
         self.completed = False
 
-    @property
-    def requests(self) -> list[Hashable]:
-        return [flight.sequence.request for flight in self.flights]
-
     def __repr__(self) -> str:
-        return f"<Step {self.number}: {self.requests!r}{', completed' if self.completed else ''}>"
+        requests = [sequence.request for sequence in self.sequences]
+        return f"<Step {self.number}: {requests!r}{', completed' if self.completed else ''}>"
