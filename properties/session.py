@@ -1,0 +1,397 @@
+"""The Session: applies operations, one at a time, to the target and to the judge side by side, and checks everything.
+
+    session = Session(make(configuration))
+    for operation in operations:
+        session.apply(operation)        # raises a Violation
+    session.drain()
+
+For each operation: the judge says which refusal is due; the target acts; refusal and error are compared; the judge follows
+what the target chose and accuses it where that is unsound; the laws compare the core's bookkeeping. A violation is charged to
+the first property in the order of harm. After a refusal, and at intervals, everything is compared, so that "a refused
+operation changes nothing" is checked and not believed.
+
+Replay is tolerant: an operation that is invalid in the state it meets is applied all the same, and both sides must refuse it
+with the same error. Skipped, and said, is only what a target has no capability for, and what names a step that there is not.
+
+This room may not know: where operations come from, and which core it drives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from reference import Admission, Crash, Errors, Judge, Passage, Release, Violation
+
+from .laws import LAWS, Law
+from .operations import (
+    UNKNOWN,
+    Allocate,
+    Append,
+    Complete,
+    Dispatch,
+    Fill,
+    Fork,
+    Free,
+    Lookup,
+    Namespace,
+    Operation,
+    Reset,
+    Tokens,
+    Truncate,
+)
+from .target import Capability, StepView, Target
+
+__all__ = ["Outcome", "Session"]
+
+
+class Outcome(NamedTuple):
+    """What became of an operation: "done", "refused" (detail: the error's name) or "skipped" (detail: why)."""
+
+    status: str
+    detail: str = ""
+
+
+_DONE = Outcome("done")
+_NO_ROOM = ("OutOfBlocks", "NeverFits")
+_INSIDE = frozenset({Capability.INSPECT, Capability.CHECK})
+
+
+class Session:
+    """One target, one judge, all properties.
+
+    outside: judge from the outside only, as if the core could not be inspected.
+    exact: predict every choice of block, where the target's policy allows it; False leaves safety alone.
+    walk_every, contents_every, check_every: operations between comparisons of all counts, of all histories in the index, and
+    runs of the core's own check. Every refusal also costs a walk.
+
+    applied: operations done or refused. skipped: reasons and how often. refused: error names and how often.
+    kinds: operations applied by kind.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        outside: bool = False,
+        exact: bool = True,
+        walk_every: int = 32,
+        contents_every: int = 128,
+        check_every: int = 256,
+    ) -> None:
+        policy = target.policy
+        if not exact and policy.exact:
+            policy = type(policy)(
+                policy.num_blocks, policy.block_size, policy.reserved, policy.caching, policy.reuse, exact=False
+            )
+        self.target = target
+        self.judge = Judge(policy)
+        self.capabilities = target.capabilities - _INSIDE if outside else target.capabilities
+        self.laws: list[Law] = [law() for law in LAWS if law.needs <= self.capabilities]
+        self.walk_every = walk_every
+        self.contents_every = contents_every
+        self.check_every = check_every
+        self.steps_since_walk = 0
+        self.steps_since_contents = 0
+        self.steps_since_check = 0
+        self.applied = 0
+        self.skipped: dict[str, int] = {}
+        self.refused: dict[str, int] = {}
+        self.kinds: dict[str, int] = {}
+        self.steps: dict[int, tuple[Passage, Any]] = {}
+        self._completed: deque[int] = deque()
+        self._matches: dict[str, tuple[Tokens, Namespace, Any]] = {}
+        self._refusals = target.refusals
+        self._skips: dict[type, str] = {
+            kind: f"no capability {capability.name}"
+            for kind, capability in (
+                (Lookup, Capability.LOOKUP),
+                (Fill, Capability.FILL),
+                (Truncate, Capability.TRUNCATE),
+                (Fork, Capability.FORK),
+                (Reset, Capability.RESET),
+            )
+            if capability not in self.capabilities
+        }
+        self._spaces = Capability.NAMESPACES in self.capabilities
+        self._batches = Capability.BATCH in self.capabilities
+        self._apply: dict[type, Callable[[Any], Outcome]] = {
+            Lookup: self._lookup,
+            Allocate: self._allocate,
+            Append: self._append,
+            Fill: self._fill,
+            Dispatch: self._dispatch,
+            Complete: self._complete,
+            Truncate: self._truncate,
+            Fork: self._fork,
+            Free: self._free,
+            Reset: self._reset,
+        }
+
+    def apply(self, operation: Operation) -> Outcome:
+        """Apply one operation and check every property. Raises Violation. O(what it touches), and walks at intervals."""
+        kind = type(operation)
+        if kind in self._skips:
+            return self._skip(self._skips[kind])
+        judge = self.judge
+        judge.touched.clear()
+        outcome = self._apply[kind](operation)
+        if judge.findings:
+            self._charge()
+        status = outcome.status
+        if status == "skipped":
+            return outcome
+        self.applied += 1
+        self.kinds[operation.op] = self.kinds.get(operation.op, 0) + 1
+        if status == "refused":
+            self.refused[outcome.detail] = self.refused.get(outcome.detail, 0) + 1
+            self.walk()
+            return outcome
+        for law in self.laws:
+            law.after(self)
+        self.steps_since_walk += 1
+        if self.steps_since_walk >= self.walk_every:
+            self.walk()
+        return outcome
+
+    def walk(self) -> None:
+        """Compare everything there is to compare. O(pool + all tables)."""
+        self.steps_since_contents += self.steps_since_walk
+        self.steps_since_check += self.steps_since_walk
+        self.steps_since_walk = 0
+        self.judge.walk()
+        if self.judge.findings:
+            self._charge()
+        for law in self.laws:
+            law.walk(self)
+
+    def drain(self, apply: Callable[[Operation], Any] | None = None) -> None:
+        """The second phase: stop adding, finish everything, and demand that every block is back.
+
+        Then a request for the whole pool must be admitted, and its warm repeat must hit. The operations go through `apply`
+        (so that a caller can record them). Raises Violation; RELEASE if the whole pool is not to be had again.
+        """
+        act: Callable[[Operation], Any] = apply or self.apply
+        judge, policy = self.judge, self.judge.policy
+        for request in list(judge.lines):
+            act(Free(request))
+        for step, (passage, _) in list(self.steps.items()):
+            if not passage.done:
+                act(Complete(step))
+        self.walk()
+        if judge.idle != judge.capacity:
+            raise Release(f"all is freed and completed, and {judge.capacity - judge.idle} blocks are still held")
+        if Capability.INSPECT in self.capabilities:
+            free, cached, active = self.target.counts()
+            if free + cached != judge.capacity or active != policy.num_blocks - judge.capacity:
+                raise Release(f"all is freed and completed; the core counts {free} free, {cached} cached, {active} active")
+        size = judge.capacity * policy.block_size
+        tokens = tuple(range(_DRAIN, _DRAIN + size)) if size <= 4096 else _long(size)
+        step = max(self.steps, default=0) + 1
+        for name in ("drain-cold", "drain-warm"):
+            try:
+                act(Allocate(name, tokens))
+            except Admission as error:
+                raise Release(f"all is freed, and a request for the whole pool is refused: {error.message}") from error
+            act(Dispatch(step, ((name, size - judge.lines[name].scheduled),)))
+            act(Complete(step))
+            act(Free(name))
+            step += 1
+        self.walk()
+
+    # ---- one method an operation ---------------------------------------------------------------------------------------
+
+    def _lookup(self, operation: Lookup) -> Outcome:
+        tokens, namespace = operation.tokens, operation.namespace
+        if namespace and not self._spaces:
+            return self._skip("no capability NAMESPACES")
+        expected = self.judge.before_lookup(tokens)
+        found, refusal = self._call(expected, self.target.lookup, tokens, namespace)
+        if refusal:
+            return refusal
+        if expected:
+            self._accepted(operation, expected)
+        self.judge.after_lookup(tokens, namespace, found.tokens, found.blocks)
+        if operation.match is not None:
+            self._matches[operation.match] = (tokens, namespace, found.handle)
+        return _DONE
+
+    def _allocate(self, operation: Allocate) -> Outcome:
+        request, tokens, namespace = operation.request, operation.tokens, operation.namespace
+        if namespace and not self._spaces:
+            return self._skip("no capability NAMESPACES")
+        judge = self.judge
+        expected = judge.before_allocate(request, tokens, namespace)
+        handle = None
+        if operation.match is not None and operation.match in self._matches and Capability.MATCH in self.capabilities:
+            matched, space, handle = self._matches[operation.match]
+            if (tuple(matched), space) != (tuple(tokens), namespace):
+                if expected in (None, *_NO_ROOM):
+                    expected = "MatchMismatch"
+            else:
+                judge.events["allocated with an earlier match"] += 1
+        hit_tokens, refusal = self._call(expected, self.target.allocate, request, tokens, namespace, handle)
+        if refusal:
+            return refusal
+        if expected:
+            self._accepted(operation, expected)
+        judge.after_allocate(request, namespace, hit_tokens, self.target.table(request))
+        return _DONE
+
+    def _append(self, operation: Append) -> Outcome:
+        request, tokens = operation.request, operation.tokens
+        if Capability.FILL not in self.capabilities and UNKNOWN in tokens:
+            return self._skip("no capability FILL")
+        expected = self.judge.before_append(request, tokens)
+        _, refusal = self._call(expected, self.target.append, request, tokens)
+        if refusal:
+            return refusal
+        if expected:
+            self._accepted(operation, expected)
+        self.judge.after_append(request, self.target.table(request))
+        return _DONE
+
+    def _fill(self, operation: Fill) -> Outcome:
+        request, position, tokens = operation.request, operation.position, operation.tokens
+        expected = self.judge.before_fill(request, position, tokens)
+        _, refusal = self._call(expected, self.target.fill, request, position, tokens)
+        if refusal:
+            return refusal
+        if expected:
+            self._accepted(operation, expected)
+        self.judge.after_fill(request, position)
+        return _DONE
+
+    def _dispatch(self, operation: Dispatch) -> Outcome:
+        judge, work = self.judge, operation.work
+        if operation.step in self.steps:
+            return self._skip(f"step {operation.step} exists already")
+        if judge.in_flight and Capability.OVERLAP not in self.capabilities:
+            return self._skip("no capability OVERLAP")
+        expected = judge.before_dispatch(work)
+        view: StepView
+        view, refusal = self._call(expected, self.target.dispatch, work)
+        if refusal:
+            return refusal
+        if expected:
+            self._accepted(operation, expected)
+        passage = judge.after_dispatch(work, view.copies)
+        self.steps[operation.step] = (passage, view.handle)
+        if self._batches and view.tables is not None:
+            judge.judge_batch(
+                passage,
+                view.tables,
+                view.context_lengths,
+                view.cu_seqlens,
+                view.packed_rows,
+                view.row_sequences,
+                view.positions,
+                view.slots,
+            )
+        return _DONE
+
+    def _complete(self, operation: Complete) -> Outcome:
+        known = self.steps.get(operation.step)
+        if known is None:
+            return self._skip("there is no such step")
+        passage, handle = known
+        expected = self.judge.before_complete(passage)
+        _, refusal = self._call(expected, self.target.complete, handle)
+        if refusal:
+            return refusal
+        if expected:
+            self._accepted(operation, expected)
+        self.judge.after_complete(passage)
+        # A few are kept, so that completing twice can be tried.
+        self._completed.append(operation.step)
+        if len(self._completed) > 4:
+            del self.steps[self._completed.popleft()]
+        return _DONE
+
+    def _truncate(self, operation: Truncate) -> Outcome:
+        request, length = operation.request, operation.length
+        expected = self.judge.before_truncate(request, length)
+        _, refusal = self._call(expected, self.target.truncate, request, length)
+        if refusal:
+            return refusal
+        if expected:
+            self._accepted(operation, expected)
+        self.judge.after_truncate(request, length, self.target.table(request))
+        return _DONE
+
+    def _fork(self, operation: Fork) -> Outcome:
+        request, child = operation.request, operation.child
+        expected = self.judge.before_fork(request, child)
+        _, refusal = self._call(expected, self.target.fork, request, child)
+        if refusal:
+            return refusal
+        if expected:
+            self._accepted(operation, expected)
+        self.judge.after_fork(request, child, self.target.table(child))
+        return _DONE
+
+    def _free(self, operation: Free) -> Outcome:
+        expected = self.judge.before_free(operation.request)
+        _, refusal = self._call(expected, self.target.free, operation.request)
+        if refusal:
+            return refusal
+        if expected:
+            raise Release(f"freeing {operation.request!r} was accepted; there is no such request (a double free?)")
+        self.judge.after_free(operation.request)
+        return _DONE
+
+    def _reset(self, operation: Reset) -> Outcome:
+        _, refusal = self._call(None, self.target.reset)
+        if refusal:
+            return refusal
+        self.judge.after_reset()
+        return _DONE
+
+    # ---- what they share -----------------------------------------------------------------------------------------------
+
+    def _call(self, expected: str | None, act: Callable[..., Any], *values: Any) -> tuple[Any, Outcome | None]:
+        """(result, None) or (None, the refusal). Raises Crash, Admission or Errors."""
+        try:
+            return act(*values), None
+        except self._refusals as error:
+            kind = self.target.kind(error)
+            if kind == expected:
+                return None, Outcome("refused", kind)
+            self._wrong_refusal(kind, expected, error)
+            return None, Outcome("refused", kind)
+        except Exception as error:
+            raise Crash(f"{act.__name__} ended in {type(error).__name__}: {error}") from error
+
+    def _wrong_refusal(self, kind: str, expected: str | None, error: Exception) -> None:
+        if kind in _NO_ROOM or expected in _NO_ROOM:
+            raise Admission(f"refused with {kind} ({error}); {f'{expected} is due' if expected else 'it fits'}")
+        if expected is None:
+            raise Errors(f"a valid operation is refused with {kind}: {error}")
+        if Capability.ERRORS in self.capabilities:
+            raise Errors(f"refused with {kind}: {error}; {expected} is due")
+
+    def _accepted(self, operation: Operation, expected: str) -> None:
+        """The target accepted what it had to refuse. Where there was no room, see first what harm it did."""
+        if expected in _NO_ROOM:
+            self.judge.accuse(Admission, f"{operation.op} was admitted; {expected} is due")
+        else:
+            raise Errors(f"{operation.op} was accepted; {expected} is due")
+
+    def _charge(self) -> NoReturn:
+        findings: Sequence[Violation] = self.judge.findings
+        raise min(findings, key=lambda violation: violation.rank)
+
+    def _skip(self, reason: str) -> Outcome:
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+        return Outcome("skipped", reason)
+
+
+_DRAIN = 1 << 30
+"""Tokens of the drain phase: values that no run uses."""
+
+
+def _long(size: int) -> Tokens:
+    from array import array
+
+    return array("i", range(_DRAIN, _DRAIN + size))

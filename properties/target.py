@@ -1,0 +1,167 @@
+"""What a core must offer to be tested: the target protocol.
+
+A target is an adapter around one core. The Session drives it with plain values and reads back what it chose. What a core
+cannot do, it leaves out of its `capabilities`; operations and properties that need it are then skipped, and the summary
+says so. "How to test your own core" in docs/ walks through a complete adapter.
+
+This room may not know: any core, any model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Protocol
+
+from reference import Policy
+
+from .operations import Configuration, Namespace, Tokens
+
+__all__ = ["Capability", "Found", "Inspection", "Refused", "StepView", "Target", "TargetFactory"]
+
+
+class Capability(Enum):
+    """What a target can do beyond allocate, append, dispatch, complete and free of known requests."""
+
+    LOOKUP = "lookup without allocating"
+    MATCH = "a lookup's answer can be passed to allocate"
+    FILL = "placeholders in append, named later"
+    OVERLAP = "several steps in flight"
+    TRUNCATE = "truncate"
+    FORK = "fork"
+    RESET = "reset"
+    NAMESPACES = "namespaces"
+    HASH = "the hash's width can be chosen"
+    BATCH = "a step shows tables, slots, positions and packed rows"
+    ERRORS = "each kind of invalid operation has its own error"
+    INSPECT = "reference counts and published blocks can be read"
+    CHECK = "the core can check itself"
+    CLONE = "state can be cloned and has a canonical form"
+
+
+class Refused(Exception):
+    """The target refused an operation. `kind` names the reason (see `reference.Judge`): "OutOfBlocks", ..."""
+
+    def __init__(self, kind: str, message: str = "") -> None:
+        super().__init__(message or kind)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a lookup says: hit tokens, the blocks that hold them, and the core's own answer for a later allocate."""
+
+    tokens: int
+    blocks: Sequence[int] | None = None
+    handle: Any = None
+
+
+@dataclass(slots=True)
+class StepView:
+    """A dispatched step as plain lists. Without BATCH, only `handle` and `copies` are set.
+
+    For S sequences and T rows: tables [S] lists of blocks, context_lengths [S], cu_seqlens [S + 1], packed_rows [T],
+    row_sequences [T], positions [T], slots [T] (-1 writes nothing), copies: (source, destination) blocks.
+    """
+
+    handle: Any
+    copies: Sequence[tuple[int, int]] = ()
+    tables: Sequence[Sequence[int]] | None = None
+    context_lengths: Sequence[int] = ()
+    cu_seqlens: Sequence[int] = ()
+    packed_rows: Sequence[int] = ()
+    row_sequences: Sequence[int] = ()
+    positions: Sequence[int] = ()
+    slots: Sequence[int] = ()
+
+
+@dataclass(slots=True)
+class Inspection:
+    """The core's whole bookkeeping, copied. Orders are None where the core has none to show.
+
+    references [N]: reference count of each block. published [N]: whether the index names it. tables: by live request.
+    lengths: by live request, (tokens, scheduled, computed). free, cached: in the order in which they would be taken.
+    """
+
+    references: list[int]
+    published: list[bool]
+    tables: dict[str, list[int]]
+    lengths: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    free: list[int] | None = None
+    cached: list[int] | None = None
+
+
+class Target(Protocol):
+    """One core, fresh and empty. Every method either does what it says or raises one of `refusals` and changes nothing.
+
+    Any other exception is a violation (CRASH). Requests are strings; step handles are whatever `dispatch` put in its view.
+    """
+
+    name: str
+    capabilities: frozenset[Capability]
+    policy: Policy
+    refusals: tuple[type[Exception], ...]
+    """Exceptions that mean "refused". `kind` names the reason."""
+
+    def kind(self, error: Exception) -> str: ...
+
+    def lookup(self, tokens: Tokens, namespace: Namespace) -> Found: ...
+
+    def allocate(self, request: str, tokens: Tokens, namespace: Namespace, handle: Any) -> int:
+        """Admit; returns the hit tokens. `handle` is None or what an earlier `lookup` put in its answer."""
+        ...
+
+    def append(self, request: str, tokens: Tokens) -> None: ...
+
+    def fill(self, request: str, position: int, tokens: Tokens) -> None: ...
+
+    def dispatch(self, work: Sequence[tuple[str, int]]) -> StepView: ...
+
+    def complete(self, handle: Any) -> None: ...
+
+    def truncate(self, request: str, length: int) -> None: ...
+
+    def fork(self, request: str, child: str) -> None: ...
+
+    def free(self, request: str) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def table(self, request: str) -> list[int]:
+        """The block table of a live request, as a list that the core will not change later."""
+        ...
+
+    # INSPECT
+    def counts(self) -> tuple[int, int, int]:
+        """(free, cached, active) blocks, as the core counts them."""
+        ...
+
+    def states(self, blocks: Sequence[int]) -> list[tuple[int, bool]]:
+        """(reference count, published) of each of `blocks`."""
+        ...
+
+    def inspect(self) -> Inspection: ...
+
+    def contents(self) -> dict[int, tuple[Namespace, Tokens]]:
+        """For each published block: the namespace and the whole token history that the index claims for it."""
+        ...
+
+    # CHECK
+    def check(self) -> None:
+        """The core's own invariant check; raises anything but a refusal if something is broken."""
+        ...
+
+    # CLONE
+    def clone(self) -> Target: ...
+
+    def canonical(self) -> Any:
+        """The whole state as nested tuples; equal exactly if the targets behave alike."""
+        ...
+
+    def noticed(self) -> dict[str, int]:
+        """Counts of sometimes-events that only the core's side can see (hash collisions); {} if none."""
+        ...
+
+
+TargetFactory = Callable[[Configuration], Target]

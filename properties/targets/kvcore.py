@@ -1,0 +1,185 @@
+"""kvcore as a target: the whole protocol, nothing left out.
+
+The adapter is given the core as a module, so that the same file also drives a copy of kvcore with a planted fault.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any
+
+import kvcore
+from reference import Policy
+
+from ..operations import Configuration, Namespace, Tokens
+from ..target import Capability, Found, Inspection, StepView
+
+__all__ = ["KvcoreTarget", "make"]
+
+
+class KvcoreTarget:
+    """One `kvcore.BlockManager`, driven through the target protocol."""
+
+    capabilities = frozenset(Capability)
+
+    def __init__(self, configuration: Configuration, core: ModuleType = kvcore) -> None:
+        self.name = core.__name__
+        self.policy = Policy(
+            num_blocks=configuration.num_blocks,
+            block_size=configuration.block_size,
+            caching=configuration.caching,
+            reuse=configuration.reuse,
+        )
+        self.refusals = (core.CacheError,)
+        self._corrupted = core.Corrupted
+        self._namespace = core.Namespace
+        self._namespaces: dict[Namespace, Any] = {}
+        self._hashed: dict[bytes, bytes] = {}
+        self._collisions = 0
+        self._hash = core.weak_hash(configuration.hash_bits)
+        self.manager = core.BlockManager(
+            core.CacheConfig(
+                num_blocks=configuration.num_blocks,
+                block_size=configuration.block_size,
+                caching=configuration.caching,
+                reuse=core.ReusePolicy(configuration.reuse),
+                hash_function=self._hash if configuration.hash_bits > 16 else self._colliding,
+            )
+        )
+
+    def _colliding(self, data: bytes) -> bytes:
+        key: bytes = self._hash(data)
+        if self._hashed.setdefault(key, data) != data:
+            self._collisions += 1
+        return key
+
+    def kind(self, error: Exception) -> str:
+        if isinstance(error, self._corrupted):
+            raise error
+        return type(error).__name__
+
+    def _space(self, namespace: Namespace) -> Any:
+        space = self._namespaces.get(namespace)
+        if space is None:
+            space = self._namespaces[namespace] = self._namespace(**dict(namespace))
+        return space
+
+    def lookup(self, tokens: Tokens, namespace: Namespace) -> Found:
+        match = self.manager.lookup(tokens, self._space(namespace))
+        return Found(match.num_tokens, match.blocks, match)
+
+    def allocate(self, request: str, tokens: Tokens, namespace: Namespace, handle: Any) -> int:
+        sequence = self.manager.allocate(request, tokens, self._space(namespace), handle)
+        return int(sequence.num_hit_tokens)
+
+    def append(self, request: str, tokens: Tokens) -> None:
+        # A list, as an engine passes it.
+        self.manager.append(request, list(tokens))
+
+    def fill(self, request: str, position: int, tokens: Tokens) -> None:
+        self.manager.fill(request, position, tokens)
+
+    def dispatch(self, work: Sequence[tuple[str, int]]) -> StepView:
+        step = self.manager.dispatch(work)
+        batch = step.batch
+        assert batch is not None
+        return StepView(
+            handle=step,
+            copies=step.copies,
+            tables=batch.block_tables.tolist(),
+            context_lengths=batch.context_lengths.tolist(),
+            cu_seqlens=batch.cu_seqlens.tolist(),
+            packed_rows=batch.packed_rows.tolist(),
+            row_sequences=batch.row_sequences.tolist(),
+            positions=batch.positions.tolist(),
+            slots=batch.slot_mapping.tolist(),
+        )
+
+    def complete(self, handle: Any) -> None:
+        self.manager.complete(handle)
+
+    def truncate(self, request: str, length: int) -> None:
+        self.manager.truncate(request, length)
+
+    def fork(self, request: str, child: str) -> None:
+        self.manager.fork(request, child)
+
+    def free(self, request: str) -> None:
+        self.manager.free(request)
+
+    def reset(self) -> None:
+        self.manager.reset()
+
+    def table(self, request: str) -> list[int]:
+        return list(self.manager._sequences[request].table)
+
+    def counts(self) -> tuple[int, int, int]:
+        pool = self.manager._pool
+        free, cached = len(pool.free), pool.num_cached
+        return free, cached, pool.num_blocks - free - cached
+
+    def states(self, blocks: Sequence[int]) -> list[tuple[int, bool]]:
+        pool = self.manager._pool
+        references, held = pool.references, pool.index.held
+        return [(references[block], held[block] is not None) for block in blocks]
+
+    def inspect(self) -> Inspection:
+        pool = self.manager._pool
+        sequences = self.manager._sequences
+        return Inspection(
+            references=pool.references.copy(),
+            published=[content is not None for content in pool.index.held],
+            tables={request: list(sequence.table) for request, sequence in sequences.items()},
+            lengths={
+                request: (len(sequence.tokens), sequence.scheduled, sequence.computed)
+                for request, sequence in sequences.items()
+            },
+            free=list(pool.free),
+            cached=list(pool.cached()),
+        )
+
+    def contents(self) -> dict[int, tuple[Namespace, Tokens]]:
+        names = {space.encoding: namespace for namespace, space in self._namespaces.items()}
+        size = 4 * self.policy.block_size
+        claimed: dict[int, tuple[Namespace, Tokens]] = {}
+        for link, block in self.manager._pool.index:
+            pieces = [link[-size:]]
+            parent = self.manager._pool.index.held[block][0]
+            while isinstance(parent, tuple):
+                pieces.append(parent[1][-size:])
+                parent = parent[0]
+            tokens = memoryview(b"".join(reversed(pieces))).cast("i")
+            claimed[block] = (names[parent.encoding], tuple(tokens))
+        return claimed
+
+    def check(self) -> None:
+        self.manager.check()
+
+    def clone(self) -> KvcoreTarget:
+        return copy.deepcopy(self)
+
+    def canonical(self) -> Any:
+        seen = self.inspect()
+        sequences = self.manager._sequences
+        return (
+            tuple(seen.references),
+            tuple(sorted(self.contents().items())),
+            tuple(sorted((request, tuple(table)) for request, table in seen.tables.items())),
+            tuple(
+                (request, sequence.tokens.tobytes(), sequence.scheduled, sequence.computed, sequence.base)
+                for request, sequence in sorted(sequences.items())
+            ),
+            tuple((tuple(step.starts), tuple(step.ends), step.copies) for step in self.manager._in_flight),
+            tuple(seen.free or ()),
+            tuple(seen.cached or ()),
+        )
+
+    def noticed(self) -> dict[str, int]:
+        return {"hash collision": self._collisions} if self._collisions else {}
+
+
+def make(configuration: Configuration) -> KvcoreTarget:
+    """The factory that `--target kvcore` names."""
+    return KvcoreTarget(configuration)

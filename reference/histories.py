@@ -1,0 +1,54 @@
+"""Histories as numbers: interned, so that "the same whole history" is one comparison.
+
+A history is a namespace, or a history followed by a full block of tokens. Exact by construction: a dictionary from
+(history, tokens) to the next number, no hashing of our own, nothing ever dropped.
+
+This room may not know: blocks.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Hashable
+
+__all__ = ["Histories"]
+
+
+class Histories:
+    """Interns histories. `extend` and `root` are O(block); memory O(distinct blocks of tokens ever seen)."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Hashable, int] = {}
+        self._parents: list[int] = []
+        self._parts: list[Hashable] = []
+
+    def root(self, namespace: Hashable) -> int:
+        """The empty history of a namespace."""
+        return self._intern(-1, namespace)
+
+    def extend(self, history: int, tokens: bytes) -> int:
+        """`history` followed by one block of tokens (int32 bytes)."""
+        return self._intern(history, tokens)
+
+    def parent(self, history: int) -> int:
+        return self._parents[history]
+
+    def describe(self, history: int) -> tuple[Hashable, tuple[int, ...]]:
+        """(namespace, all tokens). O(tokens)."""
+        pieces = []
+        while self._parents[history] >= 0:
+            pieces.append(self._parts[history])
+            history = self._parents[history]
+        tokens: array[int] = array("i")
+        for piece in reversed(pieces):
+            assert isinstance(piece, bytes)
+            tokens.frombytes(piece)
+        return self._parts[history], tuple(tokens)
+
+    def _intern(self, parent: int, part: Hashable) -> int:
+        number = self._numbers.get((parent, part))
+        if number is None:
+            number = self._numbers[parent, part] = len(self._parents)
+            self._parents.append(parent)
+            self._parts.append(part)
+        return number

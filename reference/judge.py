@@ -1,0 +1,843 @@
+"""The judge: follows a core's choices and says whether they are sound.
+
+For each operation the Session asks twice. `before_*` says which refusal is due (None if the operation must succeed);
+nothing has changed yet. After the core has acted, `after_*` takes what it chose (hit tokens, block tables, a step's arrays),
+accuses it where that is unsound, and moves on as if it were right. The judge never needs to see inside the core: it knows
+tables, and what was written where. What it *derives* (reference counts, published blocks, free and cached counts) is there
+for the laws in `properties` to compare with the core's own bookkeeping, where a core shows it.
+
+With `policy.exact` a predictor also says which block every choice had to be. There is one model, not two: the predictor
+only orders blocks, and everything it is told comes from here.
+
+Cost: O(what the operation touches). A decode step does not look at its whole context, because reads are kept right by
+induction: a table entry is verified when it is taken (a hit's content, a new block's emptiness of holders), and nothing
+may be overwritten while anyone else holds it. `walk` verifies the induction in full; call it now and then.
+
+Rules where the design leaves a choice, all of them kvcore's too:
+
+- "held by somebody else" counts tables (those of freed requests in flight included) and pending copies alike: a tail is
+  copied at append exactly if its block has more than one reference.
+- A published tail, partly used after a truncation and held by nobody else by then, leaves the index at append.
+- A truncation that cuts all tokens that a pending copy was made for undoes the copy: the table gets the source back.
+- A block is published at the later of its completion and its last token's name.
+
+This room may not know: any core, or how operations are made.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+
+from .histories import Histories
+from .policy import Policy
+from .predictor import Predictor
+from .slots import Slots
+from .verdicts import (
+    Admission,
+    Aliasing,
+    Completeness,
+    Eviction,
+    Exact,
+    Exclusive,
+    Freshness,
+    History,
+    Isolation,
+    Lifetime,
+    Mapping,
+    Publish,
+    Recompute,
+    Rollback,
+    Violation,
+)
+
+__all__ = ["Judge", "Line", "Passage"]
+
+UNKNOWN = -1
+MAX_TOKEN = 2**31 - 1
+
+
+class Line:
+    """One sequence as the judge sees it (a "line" of tokens; `Sequence` is Python's).
+
+    chain[i] is the history up to the end of logical block i - 1; chain[0] the namespace. It reaches as far as blocks are
+    known to be full and named. Counters as in the core: 0 <= computed <= scheduled <= len(tokens).
+    """
+
+    __slots__ = (
+        "base",
+        "chain",
+        "computed",
+        "cut",
+        "epoch",
+        "flights",
+        "freed",
+        "namespace",
+        "pending",
+        "published",
+        "request",
+        "scheduled",
+        "table",
+        "tokens",
+        "unnamed",
+        "written_from",
+    )
+
+    def __init__(self, request: str, namespace: Hashable, tokens: array[int], chain: list[int], epoch: int) -> None:
+        self.request = request
+        self.namespace = namespace
+        self.tokens = tokens
+        self.chain = chain
+        self.epoch = epoch
+        self.base = len(tokens)
+        self.table: list[int] = []
+        self.scheduled = 0
+        self.computed = 0
+        self.published = 0
+        self.written_from = 0
+        self.unnamed = 0
+        self.freed = False
+        self.pending: tuple[int, int, int] | None = None  # source, destination, length when the table was switched
+        self.flights: list[Passage] = []
+        self.cut: list[tuple[Passage, list[int]]] = []  # blocks cut off, and the last step that may touch them
+
+
+class Passage:
+    """One dispatched step. `spans` are [line, start, end], clipped by truncations."""
+
+    __slots__ = ("copies", "done", "number", "spans")
+
+    def __init__(self, number: int, spans: list[tuple[Line, int, int]]) -> None:
+        self.number = number
+        self.spans = spans
+        self.copies: list[tuple[int, int]] = []
+        self.done = False
+
+
+class Judge:
+    """The model of a correct core under `policy`.
+
+    references, published: what each block must have; published holds history numbers, None where not published.
+    idle, cached: how many blocks have no holder, and how many of those are published.
+    touched: blocks whose references or publication the last operation changed.
+    findings: violations found so far. events: counts of what happened, for the ledger.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._size = policy.block_size
+        usable = [block for block in range(policy.num_blocks) if block not in policy.reserved]
+        self.capacity = len(usable)
+        self.histories = Histories()
+        self.slots = Slots(policy.num_blocks)
+        self.predictor = Predictor(usable) if policy.exact else None
+        self.references = [0] * policy.num_blocks
+        self.published: list[int | None] = [None] * policy.num_blocks
+        self.owners: dict[int, list[int]] = {}
+        self._extensions: dict[int, int] = defaultdict(int)  # published blocks that extend a history
+        self._withdrawn: dict[int, type[Violation]] = {}  # why a block that still holds its content may not be hit
+        self.idle = len(usable)
+        self.cached = 0
+        self.lines: dict[str, Line] = {}
+        self.in_flight: list[Passage] = []
+        self._dispatched = 0
+        self._epoch = 0
+        self.touched: list[int] = []
+        self.findings: list[Violation] = []
+        self.events: dict[str, int] = defaultdict(int)
+        self._plan: tuple[array[int], list[int], list[int]] = (array("i"), [], [])
+
+    def accuse(self, property_: type[Violation], message: str) -> None:
+        self.findings.append(property_(message))
+
+    # ---- lookup and allocate -----------------------------------------------------------------------------------------
+
+    def before_lookup(self, tokens: Sequence[int]) -> str | None:
+        return "InvalidTokens" if self.read(tokens) is None else None
+
+    def after_lookup(
+        self, tokens: Sequence[int], namespace: Hashable, hit_tokens: int, blocks: Sequence[int] | None
+    ) -> None:
+        """A lookup said that `hit_tokens` would be hit, in `blocks` (None if it does not say)."""
+        prompt = self.read(tokens)
+        assert prompt is not None
+        chain = self._chain(prompt, namespace)
+        expected = self._expected_hits(prompt, chain)
+        line = Line("lookup", namespace, prompt, chain, self._epoch)
+        hits = self._hit_blocks(line, hit_tokens, (blocks if blocks is not None else expected) or (-1,))
+        if blocks is not None:
+            if len(blocks) != hits:
+                self.accuse(Mapping, f"lookup says {hit_tokens} hit tokens but names {len(blocks)} blocks")
+            self._judge_hits(line, list(blocks)[:hits], expected)
+        elif hits < len(expected):
+            self._incomplete(line, hits, len(expected))
+        elif hits > len(expected):
+            self.accuse(Publish, f"lookup says {hit_tokens} hit tokens; only {len(expected)} blocks can be hit")
+
+    def before_allocate(self, request: str, tokens: Sequence[int], namespace: Hashable) -> str | None:
+        prompt = self.read(tokens)
+        if prompt is None:
+            return "InvalidTokens"
+        if request in self.lines:
+            return "DuplicateRequest"
+        needed = -(-len(prompt) // self._size)
+        chain = self._chain(prompt, namespace)
+        hits = self._expected_hits(prompt, chain)
+        self._plan = (prompt, chain, hits)
+        if needed > self.capacity:
+            self.events["never fits"] += 1
+            return "NeverFits"
+        references = self.references
+        missing = needed - sum(1 for block in hits if references[block]) - self.idle
+        if missing > 0:
+            self.events["refused for one block" if missing == 1 else "refused for several blocks"] += 1
+            return "OutOfBlocks"
+        return None
+
+    def after_allocate(self, request: str, namespace: Hashable, hit_tokens: int, table: list[int]) -> None:
+        """The request was admitted with `hit_tokens` from the cache and this block table."""
+        prompt, chain, expected = self._plan
+        line = Line(request, namespace, prompt, chain, self._epoch)
+        line.table = table
+        needed = -(-len(prompt) // self._size)
+        if len(table) != needed:
+            self.accuse(Admission, f"{request!r} has {len(prompt)} tokens and {len(table)} blocks; {needed} are needed")
+            return
+        hits = self._hit_blocks(line, hit_tokens, table)
+        hit, new = table[:hits], table[hits:]
+        if not self._judge_hits(line, hit, expected):
+            return
+        for block in hit:
+            self._hold(block, hit=True)
+        self._hand_out(line, new)
+        line.scheduled = line.computed = hit_tokens
+        line.published = hits
+        line.written_from = hits * self._size
+        if hits * self._size == len(prompt):
+            self.events["whole prompt hit"] += 1
+        self.lines[request] = line
+
+    def _hit_blocks(self, line: Line, hit_tokens: int, table: Sequence[int]) -> int:
+        """How many table entries the hit covers. Judges RECOMPUTE."""
+        length, size = len(line.tokens), self._size
+        if hit_tokens >= length:
+            self.accuse(Recompute, f"{line.request!r}: all {length} tokens are hit; the last must be computed")
+        if self.policy.reuse == "last_token" and hit_tokens == length - 1 and length % size == 0:
+            # Blocks of one slot: n - 1 hit tokens may be n - 1 blocks or n; the content of the last one tells.
+            if size > 1 or (0 <= table[-1] < len(self.published) and self.published[table[-1]] == line.chain[-1]):
+                return length // size
+        if hit_tokens % size:
+            self.accuse(Recompute, f"{line.request!r}: {hit_tokens} hit tokens are not whole blocks of {size}")
+        if hit_tokens // size > (length - 1) // size:
+            self.accuse(Recompute, f"{line.request!r}: the last block of {length} tokens is reused under last_block")
+        return min(hit_tokens // size, len(line.chain) - 1)
+
+    def _judge_hits(self, line: Line, blocks: list[int], expected: list[int]) -> bool:
+        """Whether `blocks` may be hit for the first blocks of `line`. False if they are so wrong that nothing follows."""
+        size, before = self._size, len(self.findings)
+        for logical, block in enumerate(blocks):
+            if not 0 <= block < self.policy.num_blocks or block in self.policy.reserved:
+                self.accuse(Mapping, f"{line.request!r}: logical block {logical} is in block {block}, which is none")
+                return False
+            piece = line.tokens[logical * size : (logical + 1) * size]
+            right = self.slots.holds(block, line.chain[logical], piece) and len(self.slots.content(block)[1]) == size
+            if not right:
+                self._accuse_content(line, logical, block)
+            elif self.published[block] != line.chain[logical + 1]:
+                self.accuse(
+                    self._withdrawn.get(block, Publish),
+                    f"{line.request!r} hits block {block} (logical {logical}); its content "
+                    f"{'was withdrawn' if block in self._withdrawn else 'has not been published'}",
+                )
+        if len(self.findings) > before:
+            return False
+        if len(blocks) < len(expected):
+            self._incomplete(line, len(blocks), len(expected))
+        elif self.predictor is not None and blocks != expected:
+            self.accuse(Exact, f"{line.request!r} hits blocks {blocks}; by the policy they are {expected}")
+        return True
+
+    def _incomplete(self, line: Line, hits: int, expected: int) -> None:
+        block = self.owners[line.chain[hits + 1]][0]
+        self.accuse(
+            Completeness,
+            f"{line.request!r} hits {hits} blocks of {line.tokens.tolist()[:32]}; {expected} are resident "
+            f"(the next one in block {block})",
+        )
+
+    def _accuse_content(self, line: Line, logical: int, block: int) -> None:
+        """A hit block does not hold what it should: say whose content it is."""
+        size = self._size
+        wanted = line.tokens[: (logical + 1) * size].tolist()
+        before, own = self.slots.content(block)
+        where = f"{line.request!r} hits block {block} (logical {logical}) for tokens {wanted[-64:]}"
+        if before < 0 or len(own) < size:
+            self.accuse(Freshness, f"{where}; only {len(own)} of its {size} slots are written")
+            return
+        namespace, history = self.histories.describe(before)
+        has = list(history) + own.tolist()
+        if has == wanted and namespace != line.namespace:
+            self.accuse(Isolation, f"{where} in namespace {line.namespace}; it was written in namespace {namespace}")
+        else:
+            self.accuse(History, f"{where}; it holds {has[-64:]}{f' in {namespace}' if namespace else ''}")
+
+    # ---- append, fill, truncate, fork, free, reset ---------------------------------------------------------------------
+
+    def before_append(self, request: str, tokens: Sequence[int]) -> str | None:
+        line = self.lines.get(request)
+        if line is None:
+            return "UnknownRequest"
+        new = self.read(tokens, lowest=UNKNOWN)
+        if new is None:
+            return "InvalidTokens"
+        self._plan = (new, [], [])
+        length = len(line.tokens)
+        blocks = -(-(length + len(new)) // self._size)
+        needed = blocks - len(line.table) + self._must_copy(line)
+        if needed and blocks > self.capacity:
+            self.events["never fits"] += 1
+            return "NeverFits"
+        if needed > self.idle:
+            self.events["append refused"] += 1
+            return "OutOfBlocks"
+        return None
+
+    def after_append(self, request: str, table: list[int]) -> None:
+        """The sequence has grown; this is its block table now."""
+        line = self.lines[request]
+        new = self._plan[0]
+        old, length = line.table, len(line.tokens)
+        needed = -(-(length + len(new)) // self._size)
+        if len(table) != needed:
+            self.accuse(
+                Admission, f"{request!r} has {length + len(new)} tokens and {len(table)} blocks; {needed} are needed"
+            )
+            return
+        kept = len(old)
+        if table[:kept] != old:
+            if table[: kept - 1] != old[:-1] or length % self._size == 0:
+                self.accuse(Mapping, f"append changed the table of {request!r} from {old} to {table}")
+                return
+            kept -= 1  # the tail was switched: copy-on-write
+        switched = kept < len(old)
+        if self._must_copy(line):
+            if not switched and self.predictor is not None:
+                self.accuse(Aliasing, f"append to {request!r} keeps its tail block {old[-1]}, which others hold too")
+                return
+            self.events["copy-on-write"] += 1
+            if length % self._size == self._size - 1:
+                self.events["copy-on-write at the last slot"] += 1
+        elif switched and self.predictor is not None:
+            self.accuse(Exact, f"append to {request!r} replaced its tail block {old[-1]}, which nobody else holds")
+            return
+        self._hand_out(line, table[kept:])
+        if switched:
+            line.pending = (old[-1], table[kept], length)
+        elif length % self._size and self.published[old[-1]] is not None:
+            self._withdraw(old[-1], Rollback)
+            self.events["published tail withdrawn at append"] += 1
+        line.table = table
+        line.tokens.extend(new)
+        if UNKNOWN in new:
+            line.unnamed += new.count(UNKNOWN)
+            self.events["placeholder appended"] += 1
+
+    def _must_copy(self, line: Line) -> bool:
+        return bool(len(line.tokens) % self._size) and self.references[line.table[-1]] > 1
+
+    def before_fill(self, request: str, position: int, tokens: Sequence[int]) -> str | None:
+        line = self.lines.get(request)
+        if line is None:
+            return "UnknownRequest"
+        names = self.read(tokens)
+        if names is None:
+            return "InvalidTokens"
+        self._plan = (names, [], [])
+        end = position + len(names)
+        if position < 0 or end > len(line.tokens) or any(token != UNKNOWN for token in line.tokens[position:end]):
+            return "InvalidFill"
+        return None
+
+    def after_fill(self, request: str, position: int) -> None:
+        line, names = self.lines[request], self._plan[0]
+        for at, token in enumerate(names, position):
+            line.tokens[at] = token
+            if at < line.scheduled:
+                self.slots.name(line.table[at // self._size], at % self._size, token)
+        line.unnamed -= len(names)
+        # What is written behind the new names has another history now.
+        for logical in range(position // self._size + 1, -(-line.scheduled // self._size)):
+            self.slots.rename(line.table[logical], self._history(line, logical))
+        before = line.published
+        self._publish(line)
+        if line.published > before:
+            self.events["published when named"] += 1
+
+    def before_truncate(self, request: str, length: int) -> str | None:
+        line = self.lines.get(request)
+        if line is None:
+            return "UnknownRequest"
+        return None if line.base <= length <= len(line.tokens) else "InvalidLength"
+
+    def after_truncate(self, request: str, length: int, table: list[int]) -> None:
+        """The sequence was cut to `length` tokens; this is its block table now."""
+        line, size = self.lines[request], self._size
+        if length == len(line.tokens):
+            if table != line.table:
+                self.accuse(Rollback, f"truncating {request!r} to its own length changed its table to {table}")
+            return
+        expected = line.table.copy()
+        cut = []
+        if line.pending is not None and length <= line.pending[2]:
+            source, destination, at = line.pending
+            expected[at // size] = source
+            cut.append(destination)
+            line.pending = None
+            self.events["copy undone by truncation"] += 1
+        keep = -(-length // size)
+        cut += reversed(expected[keep:])
+        del expected[keep:]
+        if table != expected:
+            self.accuse(Rollback, f"{request!r} cut to {length} tokens has table {table}; it should be {expected}")
+            return
+        cut_into = expected[-1:] if length % size else []
+        for block in cut + cut_into:
+            if self.references[block] > 1:
+                self.events["truncated into a shared block"] += 1
+            elif self.published[block] is not None:
+                self._withdraw(block, Rollback)
+                self.events["published block rolled back"] += 1
+        if line.computed > length:
+            self.events["computed tokens rolled back"] += 1
+        if line.unnamed:
+            line.unnamed -= line.tokens[length:].count(UNKNOWN)
+        del line.tokens[length:]
+        del line.chain[length // size + 1 :]
+        line.table = expected
+        line.scheduled = min(line.scheduled, length)
+        line.computed = min(line.computed, length)
+        line.published = min(line.published, length // size)
+        for passage in line.flights:
+            passage.spans = [
+                (other, min(start, length), min(end, length)) if other is line else (other, start, end)
+                for other, start, end in passage.spans
+            ]
+        if not line.flights:
+            for block in cut:
+                self._let_go(block)
+        elif cut:
+            line.cut.append((line.flights[-1], cut))
+            self.events["truncated while in flight"] += 1
+
+    def before_fork(self, request: str, child: str) -> str | None:
+        line = self.lines.get(request)
+        if line is None:
+            return "UnknownRequest"
+        if child in self.lines:
+            return "DuplicateRequest"
+        if line.flights or line.computed < len(line.tokens):
+            return "NotComputed"
+        return "NotNamed" if line.unnamed else None
+
+    def after_fork(self, request: str, child: str, table: list[int]) -> None:
+        """`child` was made from `request`; this is the child's block table."""
+        parent = self.lines[request]
+        if table != parent.table:
+            self.accuse(Mapping, f"fork {child!r} of {request!r} has table {table}, its parent {parent.table}")
+            return
+        line = Line(child, parent.namespace, parent.tokens[:], parent.chain.copy(), parent.epoch)
+        line.table = table
+        line.scheduled = line.computed = parent.computed
+        line.published = parent.published
+        line.written_from = parent.written_from
+        for block in table:
+            self._hold(block)
+        self.lines[child] = line
+        self.events["fork"] += 1
+        if len(line.tokens) % self._size:
+            self.events["fork with a shared tail"] += 1
+
+    def before_free(self, request: str) -> str | None:
+        return None if request in self.lines else "UnknownRequest"
+
+    def after_free(self, request: str) -> None:
+        line = self.lines.pop(request)
+        line.freed = True
+        if line.flights:
+            self.events["freed while in flight"] += 1
+        else:
+            self._release(line)
+
+    def after_reset(self) -> None:
+        for block, history in enumerate(self.published):
+            if history is not None:
+                self.published[block] = None
+                self._withdrawn[block] = Publish
+                self.touched.append(block)
+        if self.lines:
+            self.events["reset with live requests"] += 1
+        self.owners.clear()
+        self._extensions.clear()
+        self.cached = 0
+        self._epoch += 1
+        if self.predictor is not None:
+            self.predictor.reset()
+
+    # ---- dispatch and complete ---------------------------------------------------------------------------------------
+
+    def before_dispatch(self, work: Sequence[tuple[str, int]]) -> str | None:
+        for request, count in work:
+            line = self.lines.get(request)
+            if line is None:
+                return "UnknownRequest"
+            if not 1 <= count <= len(line.tokens) - line.scheduled:
+                return "InvalidCount"
+        if not work:
+            return "EmptyDispatch"
+        return "RepeatedRequest" if len({request for request, _ in work}) < len(work) else None
+
+    def after_dispatch(self, work: Sequence[tuple[str, int]], copies: Sequence[tuple[int, int]]) -> Passage:
+        """A step was dispatched that makes these (source, destination) block copies before it writes."""
+        spans = []
+        due = []
+        for request, count in work:
+            line = self.lines[request]
+            spans.append((line, line.scheduled, line.scheduled + count))
+            if line.pending is not None:
+                due.append((line.pending[0], line.pending[1]))
+                line.pending = None
+        passage = Passage(self._dispatched, spans)
+        self._dispatched += 1
+        passage.copies = due
+        if list(copies) != due:
+            missing = [pair for pair in due if pair not in copies]
+            if missing:
+                self.accuse(Aliasing, f"the step does not carry the copies {missing}; it carries {list(copies)}")
+            else:
+                self.accuse(Exclusive, f"the step carries copies {list(copies)}; due are {due}")
+        for source, destination in copies:
+            if 0 <= source < self.policy.num_blocks and 0 <= destination < self.policy.num_blocks:
+                self.slots.copy(source, destination)
+        for line, start, end in spans:
+            if UNKNOWN in line.tokens[start:end] if line.unnamed else False:
+                self.events["placeholder dispatched"] += 1
+            self._write(line, start, end)
+            line.scheduled = end
+            line.flights.append(passage)
+            if len(line.flights) > 1:
+                self.events["several steps of one request in flight"] += 1
+        self.in_flight.append(passage)
+        return passage
+
+    def _write(self, line: Line, start: int, end: int) -> None:
+        """The stream writes positions start to end of `line`. Judges who may write there, and what is read below."""
+        size, table = self._size, line.table
+        position = max(start, line.written_from)
+        while position < end:
+            logical, offset = divmod(position, size)
+            stop = min(end, (logical + 1) * size)
+            block = table[logical]
+            if self.references[block] != 1:
+                self.accuse(
+                    Aliasing,
+                    f"the step writes position {position} of {line.request!r} into block {block}, "
+                    f"which {self.references[block]} tables and copies hold",
+                )
+            elif self.published[block] is not None:
+                self.accuse(
+                    Exclusive, f"the step writes position {position} of {line.request!r} into published block {block}"
+                )
+            before = self._history(line, logical)
+            if offset and not self.slots.holds(block, before, line.tokens[logical * size : position]):
+                self.accuse(
+                    Freshness,
+                    f"{line.request!r} reads positions {logical * size} to {position - 1} from block {block}, "
+                    f"which holds {self.slots.content(block)[1].tolist()[:offset]}",
+                )
+            self.slots.write(block, offset, before, line.tokens[position:stop])
+            position = stop
+
+    def _history(self, line: Line, logical: int) -> int:
+        """The history before logical block `logical`: also where placeholders keep `chain` from reaching so far."""
+        size, chain = self._size, line.chain
+        if logical < len(chain):
+            return chain[logical]
+        history = chain[-1]
+        for at in range(len(chain) - 1, logical):
+            piece = line.tokens[at * size : (at + 1) * size]
+            history = self.histories.extend(history, piece.tobytes())
+            if line.unnamed == 0:
+                chain.append(history)
+        return history
+
+    def judge_batch(
+        self,
+        passage: Passage,
+        tables: Sequence[Sequence[int]],
+        context_lengths: Sequence[int],
+        cu_seqlens: Sequence[int],
+        packed_rows: Sequence[int],
+        row_sequences: Sequence[int],
+        positions: Sequence[int],
+        slots: Sequence[int],
+    ) -> None:
+        """MAPPING: compare a step's arrays with their formulas. O(scheduled tokens + table entries)."""
+        size = self._size
+        spans = passage.spans
+        total = sum(end - start for _, start, end in spans)
+        if not len(tables) == len(context_lengths) == len(cu_seqlens) - 1 == len(spans) or not (
+            len(packed_rows) == len(row_sequences) == len(positions) == len(slots) == total
+        ):
+            self.accuse(
+                Mapping,
+                f"a step of {len(spans)} sequences and {total} tokens has {len(tables)} tables, {len(context_lengths)} "
+                f"context lengths, {len(cu_seqlens)} cu_seqlens and {len(positions)} positions, {len(slots)} slots, "
+                f"{len(packed_rows)} packed rows, {len(row_sequences)} row sequences",
+            )
+            return
+        if packed_rows != list(range(total)):
+            self.accuse(Mapping, f"packed rows are {list(packed_rows)[:32]}, not 0 to {total - 1}")
+        row = 0
+        for index, (line, start, end) in enumerate(spans):
+            after = row + end - start
+            name = line.request
+            if cu_seqlens[index] != row or cu_seqlens[index + 1] != after:
+                self.accuse(
+                    Mapping,
+                    f"rows of {name!r} are {cu_seqlens[index]} to {cu_seqlens[index + 1]} by cu_seqlens, not {row} to {after}",
+                )
+            if context_lengths[index] != end:
+                self.accuse(Mapping, f"context length of {name!r} is {context_lengths[index]}, not {end}")
+            table, width = line.table, len(line.table)
+            shown = tables[index]
+            if shown[:width] != table or any(block != -1 for block in shown[width:]):
+                self.accuse(Mapping, f"the step's block table of {name!r} is {list(shown)}, its table {table}")
+            if positions[row:after] != list(range(start, end)):
+                self.accuse(Mapping, f"positions of {name!r} are {list(positions[row:after])[:32]}, not {start} to {end - 1}")
+            if row_sequences[row:after] != [index] * (end - start):
+                self.accuse(Mapping, f"rows {row} to {after - 1} belong to sequence {index}, not {row_sequences[row:after]}")
+            position = start
+            while position < end:
+                logical = position // size
+                stop = min(end, (logical + 1) * size)
+                first = table[logical] * size + position % size
+                expected = list(range(first, first + stop - position))
+                if position < line.written_from:
+                    kept = min(stop, line.written_from) - position
+                    expected[:kept] = [-1] * kept
+                at = row + position - start
+                if slots[at : at + stop - position] != expected:
+                    self.accuse(
+                        Mapping,
+                        f"slots of {name!r} for positions {position} to {stop - 1} are "
+                        f"{list(slots[at : at + stop - position])[:32]}, not {expected[:32]}",
+                    )
+                position = stop
+            row = after
+
+    def before_complete(self, passage: Passage) -> str | None:
+        if passage.done:
+            return "AlreadyCompleted"
+        return None if self.in_flight[0] is passage else "OutOfOrder"
+
+    def after_complete(self, passage: Passage) -> None:
+        self.in_flight.pop(0)
+        passage.done = True
+        if self.in_flight:
+            self.events["completed with another step in flight"] += 1
+        for line, start, end in passage.spans:
+            line.flights.pop(0)
+            if end > start:
+                line.computed = end
+                if end // self._size > line.published:
+                    self._publish(line)
+                    if line.freed:
+                        self.events["published after free"] += 1
+        for source, _ in passage.copies:
+            self._let_go(source)
+        for line, _, _ in passage.spans:
+            while line.cut and line.cut[0][0] is passage:
+                for block in line.cut.pop(0)[1]:
+                    self._let_go(block)
+            if line.freed and not line.flights:
+                self._release(line)
+
+    # ---- the whole state ---------------------------------------------------------------------------------------------
+
+    def walk(self) -> None:
+        """Verify the induction: every written position of every sequence is still where it belongs. O(all tables)."""
+        size = self._size
+        lines = list(self.lines.values())
+        for passage in self.in_flight:
+            lines += [line for line, _, _ in passage.spans if line.freed]
+        for line in lines:
+            written = max(line.scheduled, line.written_from)
+            for logical in range(-(-written // size)):
+                piece = line.tokens[logical * size : min(written, (logical + 1) * size)]
+                block = line.table[logical]
+                pending = line.pending
+                if pending is not None and pending[1] == block:
+                    block = pending[0]  # the copy has not been made
+                if not self.slots.holds(block, self._history(line, logical), piece):
+                    self.accuse(
+                        Freshness,
+                        f"{line.request!r} would read positions {logical * size} on from block {block}, which holds "
+                        f"{self.slots.content(block)[1].tolist()[:32]} and not {piece.tolist()[:32]}",
+                    )
+
+    def read(self, tokens: Sequence[int], lowest: int = 0) -> array[int] | None:
+        """`tokens` as an array, or None if they are not acceptable."""
+        try:
+            result = array("i", tokens) if type(tokens) is not array else tokens[:]
+        except (TypeError, OverflowError):
+            return None
+        return result if result and min(result) >= lowest else None
+
+    def _chain(self, tokens: array[int], namespace: Hashable) -> list[int]:
+        """History numbers after 0, 1, ... full blocks."""
+        size = self._size
+        extend = self.histories.extend
+        history = self.histories.root(namespace)
+        chain = [history]
+        for start in range(0, len(tokens) - size + 1, size):
+            history = extend(history, tokens[start : start + size].tobytes())
+            chain.append(history)
+        return chain
+
+    def _expected_hits(self, tokens: array[int], chain: list[int]) -> list[int]:
+        """The blocks that a request must hit: active owners first, then the earliest published."""
+        if not self.policy.caching:
+            return []
+        limit = len(tokens) if self.policy.reuse == "last_token" else len(tokens) - 1
+        hits = []
+        for history in chain[1 : limit // self._size + 1]:
+            owners = self.owners.get(history)
+            if not owners:
+                break
+            block = owners[0]
+            if len(owners) > 1:
+                block = next((other for other in owners if self.references[other]), block)
+            hits.append(block)
+        return hits
+
+    def _hand_out(self, line: Line, blocks: list[int]) -> None:
+        """`line` was given these as new blocks."""
+        if self.predictor is not None:
+            predicted = self.predictor.next(len(blocks))
+            if blocks != predicted:
+                at = next((i for i, pair in enumerate(zip(blocks, predicted, strict=False)) if pair[0] != pair[1]), 0)
+                kind = Eviction if self.published[predicted[at]] is not None else Exact
+                self.accuse(kind, f"{line.request!r} takes new blocks {blocks}; by the order of release they are {predicted}")
+        for block in blocks:
+            if not 0 <= block < self.policy.num_blocks or block in self.policy.reserved:
+                self.accuse(Mapping, f"{line.request!r} is given block {block}, which does not exist or is reserved")
+                continue
+            if self.references[block]:
+                self._accuse_holders(line, block)
+            history = self.published[block]
+            if history is not None:
+                self._evict(block, history)
+            self._withdrawn.pop(block, None)
+            self._hold(block)
+
+    def _accuse_holders(self, line: Line, block: int) -> None:
+        """A block is handed out that somebody holds."""
+        for other in self.lines.values():
+            if block in other.table:
+                self.accuse(Exclusive, f"{line.request!r} is given block {block}, which {other.request!r} holds")
+                return
+        self.accuse(Lifetime, f"{line.request!r} is given block {block}, which a step in flight or a pending copy uses")
+
+    def _evict(self, block: int, history: int) -> None:
+        self._withdraw(block, Publish)
+        del self._withdrawn[block]
+        self.events["evicted"] += 1
+        if self.owners.get(history):
+            self.events["evicted one of two owners"] += 1
+        elif self._extensions.get(history):
+            self.accuse(Eviction, f"block {block} is taken while blocks that extend its content are still cached")
+        if any(self.references[other] > 1 for other in self.owners.get(self.histories.parent(history), ())):
+            self.events["evicted while its prefix is shared"] += 1
+
+    def _hold(self, block: int, hit: bool = False) -> None:
+        """One more holder."""
+        if self.references[block] == 0:
+            self.idle -= 1
+            if self.published[block] is not None:
+                self.cached -= 1
+            if self.predictor is not None:
+                self.predictor.taken(block)
+            if hit:
+                self.events["hit on a cached block"] += 1
+        elif hit:
+            self.events["hit on an active block"] += 1
+        self.references[block] += 1
+        self.touched.append(block)
+
+    def _let_go(self, block: int) -> None:
+        """One holder less."""
+        self.references[block] -= 1
+        self.touched.append(block)
+        if self.references[block] == 0:
+            published = self.published[block] is not None
+            self.idle += 1
+            self.cached += published
+            if self.predictor is not None:
+                self.predictor.released(block, published)
+
+    def _release(self, line: Line) -> None:
+        if line.pending is not None:
+            self.events["pending copy cancelled by free"] += 1
+            self._let_go(line.pending[0])
+            line.pending = None
+        for block in reversed(line.table):
+            self._let_go(block)
+
+    def _publish(self, line: Line) -> None:
+        """Publish the full, computed, named blocks of `line` that are not published yet."""
+        if line.epoch != self._epoch or not self.policy.caching:
+            return
+        size = self._size
+        while line.published < line.computed // size:
+            logical = line.published
+            piece = line.tokens[logical * size : (logical + 1) * size]
+            if line.unnamed and UNKNOWN in piece:
+                return
+            if len(line.chain) == logical + 1:
+                line.chain.append(self.histories.extend(line.chain[logical], piece.tobytes()))
+            block, history = line.table[logical], line.chain[logical + 1]
+            if not self.slots.holds(block, line.chain[logical], piece):
+                self.accuse(
+                    Freshness,
+                    f"block {block} of {line.request!r} would be published with {piece.tolist()[:32]}; "
+                    f"it holds {self.slots.content(block)[1].tolist()[:32]}",
+                )
+            line.published += 1
+            if self.published[block] is None:
+                owners = self.owners.setdefault(history, [])
+                if owners:
+                    self.events["published a duplicate"] += 1
+                owners.append(block)
+                self.published[block] = history
+                self._extensions[line.chain[logical]] += 1
+                self._withdrawn.pop(block, None)
+                self.touched.append(block)
+
+    def _withdraw(self, block: int, reason: type[Violation]) -> None:
+        """`block` leaves the index; a hit on what it still holds would break `reason`."""
+        history = self.published[block]
+        assert history is not None
+        self.published[block] = None
+        self.touched.append(block)
+        self._withdrawn[block] = reason
+        owners = self.owners[history]
+        owners.remove(block)
+        if not owners:
+            del self.owners[history]
+        before = self.histories.parent(history)
+        self._extensions[before] -= 1
+        if not self._extensions[before]:
+            del self._extensions[before]
+        if self.references[block] == 0:
+            self.cached -= 1

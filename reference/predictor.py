@@ -1,0 +1,51 @@
+"""Which block a core with the stated order of blocks has to choose.
+
+New blocks come from the free ones in the order in which they became free (at first 0 to N - 1), then from the cached ones,
+least recently released first. The predictor only watches what becomes free, cached and active; it decides nothing.
+
+This room may not know: tokens, requests.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Iterable
+from itertools import islice
+
+__all__ = ["Predictor"]
+
+
+class Predictor:
+    """The two queues. Every method O(blocks given)."""
+
+    def __init__(self, blocks: Iterable[int]) -> None:
+        self.free = deque(blocks)
+        self.cached: OrderedDict[int, None] = OrderedDict()
+
+    def next(self, count: int) -> list[int]:
+        """The next `count` blocks (fewer if there are not so many), without taking them."""
+        chosen = list(islice(self.free, count))
+        if len(chosen) < count:
+            chosen += islice(self.cached, count - len(chosen))
+        return chosen
+
+    def taken(self, block: int) -> None:
+        """`block` became active."""
+        if self.free and self.free[0] == block:
+            self.free.popleft()
+        elif block in self.cached:
+            del self.cached[block]
+        elif block in self.free:  # not the predicted one
+            self.free.remove(block)
+
+    def released(self, block: int, published: bool) -> None:
+        """`block` has no holder any more."""
+        if published:
+            self.cached[block] = None
+        else:
+            self.free.append(block)
+
+    def reset(self) -> None:
+        """Nothing is published any more."""
+        self.free.extend(self.cached)
+        self.cached.clear()
