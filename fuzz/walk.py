@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
+from typing import Any
 
 from properties.operations import (
     UNKNOWN,
@@ -125,6 +126,7 @@ class Walk:
         self._longest = max(1, min(pool, self.configuration.block_size * random.choice((2, 3, 4, 6, 10))))
         self._depth = random.choice((1, 1, 2, 3)) if Capability.OVERLAP in capabilities else 1
         self._lines = random.choice((2, 3, 4, 6, 12))
+        self._reserve = random.choice((0, 0, 1, 2))
         self._placeholders = Capability.FILL in capabilities and random.random() < 0.3
         self._spaces: tuple[Namespace, ...] = ((),)
         if Capability.NAMESPACES in capabilities and random.random() < 0.4:
@@ -132,6 +134,7 @@ class Walk:
         self._seen: list[tuple[int, ...]] = []
         self._next_step = 1
         self._next_match = 0
+        self._story = ""  # a request that a fork or truncation left in a state worth going on with
 
     def operations(self, session: Session) -> Iterator[Operation]:
         """The episode's operations, each chosen in the state that the ones before have led to."""
@@ -140,14 +143,37 @@ class Walk:
 
     def next(self, session: Session) -> Operation:
         """One more operation. Falls back to what is possible where the chosen kind is not."""
-        while True:
+        if self._story and self._uniform() < 0.4:
+            operation = self._continue(session)
+            if operation is not None:
+                return operation
+        for _ in range(8):
             choice = self._choices[bisect(self._cumulative, self._uniform() * self._total)]
             operation = choice(session)
             if operation is not None:
                 return operation
-            operation = self._allocate(session) or self._complete(session) or self._free(session)
-            if operation is not None:
-                return operation
+        return self._complete(session) or self._free(session) or Allocate(NAMES[0], self._prompt(session))
+
+    def _continue(self, session: Session) -> Operation | None:
+        """Go on with what the last fork or truncation began: shared tails, copies that pend, and what undoes them."""
+        request, self._story = self._story, ""
+        line = session.judge.lines.get(request)
+        if line is None:
+            return None
+        if line.pending is None:
+            tail = line.table[-1]
+            if session.judge.references[tail] > 1 and self._value() < 0.3:
+                for other, sharing in session.judge.lines.items():
+                    if sharing is not line and tail in sharing.table:
+                        self._story = request
+                        return Free(other)
+            self._story = request if self._value() < 0.6 else ""
+            return Append(request, self._tokens(1 + self._below(2)))
+        roll = self._value()
+        if roll < 0.4 and len(line.tokens) > line.base and Capability.TRUNCATE in self._capabilities:
+            self._story = request
+            return Truncate(request, line.base + self._below(len(line.tokens) - line.base))
+        return Free(request) if roll < 0.6 else None
 
     # ---- values ------------------------------------------------------------------------------------------------------
 
@@ -211,9 +237,10 @@ class Walk:
         return Lookup(self._prompt(session), self._spaces[self._below(len(self._spaces))], match)
 
     def _allocate(self, session: Session) -> Operation | None:
+        judge = session.judge
         request = self._new_name(session)
-        if request is None:
-            return None
+        if request is None or (len(judge.lines) and judge.idle <= self._reserve and self._value() < 0.9):
+            return None  # a full pool refuses everything; let something else happen first
         space = self._spaces[0] if len(self._spaces) == 1 else self._spaces[self._below(len(self._spaces))]
         if self._next_match and self._value() < 0.3:
             match = f"m{self._below(min(3, self._next_match))}"
@@ -269,6 +296,7 @@ class Walk:
         room = len(line.tokens) - line.base
         if not room:
             return None
+        self._story = request
         return Truncate(request, line.base + self._below(room))
 
     def _fork(self, session: Session) -> Operation | None:
@@ -278,6 +306,7 @@ class Walk:
         line = session.judge.lines[request]
         if line.flights or line.unnamed or line.computed < len(line.tokens):
             return None
+        self._story = request if self._value() < 0.5 else child
         return Fork(request, child)
 
     def _free(self, session: Session) -> Operation | None:
@@ -342,4 +371,4 @@ _NEEDS = {
     "fill": Capability.FILL,
     "reset": Capability.RESET,
 }
-_BAD_TOKENS: tuple[tuple[int, ...], ...] = ((), (-5,), (1 << 31,), (0, -2), (3, 1 << 40), ("x",))  # type: ignore[arg-type]
+_BAD_TOKENS: tuple[tuple[Any, ...], ...] = ((), (-5,), (1 << 31,), (0, -2), (3, 1 << 40), ("x",), (0.5,))

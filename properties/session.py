@@ -170,7 +170,7 @@ class Session:
         """The second phase: stop adding, finish everything, and demand that every block is back.
 
         Then a request for the whole pool must be admitted, and its warm repeat must hit. The operations go through `apply`
-        (so that a caller can record them). Raises Violation; RELEASE if the whole pool is not to be had again.
+        (so that a caller can record them). Raises Violation; RELEASE if a block is not back.
         """
         act: Callable[[Operation], Any] = apply or self.apply
         judge, policy = self.judge, self.judge.policy
@@ -190,10 +190,7 @@ class Session:
         tokens = tuple(range(_DRAIN, _DRAIN + size)) if size <= 4096 else _long(size)
         step = max(self.steps, default=0) + 1
         for name in ("drain-cold", "drain-warm"):
-            try:
-                act(Allocate(name, tokens))
-            except Admission as error:
-                raise Release(f"all is freed, and a request for the whole pool is refused: {error.message}") from error
+            act(Allocate(name, tokens))
             act(Dispatch(step, ((name, size - judge.lines[name].scheduled),)))
             act(Complete(step))
             act(Free(name))

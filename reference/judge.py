@@ -725,8 +725,9 @@ class Judge:
         """`line` was given these as new blocks."""
         if self.predictor is not None:
             predicted = self.predictor.next(len(blocks))
-            if blocks != predicted:
-                at = next((i for i, pair in enumerate(zip(blocks, predicted, strict=False)) if pair[0] != pair[1]), 0)
+            # Fewer are predicted only where more was handed out than there is; that is judged below.
+            if blocks != predicted and len(predicted) == len(blocks):
+                at = next(i for i, pair in enumerate(zip(blocks, predicted, strict=True)) if pair[0] != pair[1])
                 kind = Eviction if self.published[predicted[at]] is not None else Exact
                 self.accuse(kind, f"{line.request!r} takes new blocks {blocks}; by the order of release they are {predicted}")
         for block in blocks:

@@ -1,0 +1,83 @@
+"""A copy of kvcore with a fault planted in its source, so that the code under test needs no switches.
+
+The copy is imported under a name of its own beside the real one (kvcore imports itself relatively), and the kvcore adapter
+drives it like any core. A change that does not apply exactly once is an error, never a skip: a fault that silently no longer
+exists would make the harness look better than it is.
+
+This room may not know: which faults there are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import kvcore
+from properties.operations import Configuration
+from properties.target import Target, TargetFactory
+from properties.targets.kvcore import KvcoreTarget
+
+__all__ = ["Change", "DoesNotApply", "plant", "planted"]
+
+
+class DoesNotApply(ValueError):
+    """The text to be replaced is not in the file exactly once. Update the fault to the source."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """In `file` of kvcore (e.g. "pool.py"), `old`, which occurs exactly once, becomes `new`."""
+
+    file: str
+    old: str
+    new: str
+
+
+def plant(changes: Sequence[Change]) -> ModuleType:
+    """kvcore with `changes`, as a module of its own. Raises DoesNotApply. O(source)."""
+    source = Path(kvcore.__file__).parent
+    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(source.glob("*.py"))}
+    for change in changes:
+        count = texts.get(change.file, "").count(change.old)
+        if count != 1:
+            raise DoesNotApply(f"kvcore/{change.file}: the text to replace occurs {count} times, not once:\n{change.old}")
+        texts[change.file] = texts[change.file].replace(change.old, change.new)
+    digest = hashlib.sha256("\0".join(f"{name}\0{text}" for name, text in texts.items()).encode()).hexdigest()[:12]
+    name = f"kvcore_planted_{digest}"
+    if name in sys.modules:
+        return sys.modules[name]
+    folder = Path(tempfile.mkdtemp(prefix="planted-"))
+    try:
+        for file, text in texts.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        spec = importlib.util.spec_from_file_location(
+            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+    finally:
+        shutil.rmtree(folder)
+    return module
+
+
+def planted(changes: Sequence[Change]) -> TargetFactory:
+    """A target factory for the core with `changes`."""
+    core = plant(changes)
+
+    def make(configuration: Configuration) -> Target:
+        return KvcoreTarget(configuration, core)
+
+    return make

@@ -1,0 +1,87 @@
+"""One run: a configuration and a list of operations on a fresh target. What replay, shrinking and the engines share.
+
+This room may not know: Hypothesis, torch, any core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from properties.operations import Configuration, Operation
+from properties.session import Outcome, Session
+from properties.target import TargetFactory
+from reference import Violation
+
+__all__ = ["Judging", "Run", "perform"]
+
+
+@dataclass(frozen=True, slots=True)
+class Judging:
+    """How to judge. outside: as if the core could not be inspected. exact: predict choices of blocks where possible."""
+
+    outside: bool = False
+    exact: bool = True
+
+    def session(self, factory: TargetFactory, configuration: Configuration, strict: bool = False) -> Session:
+        """`strict` compares everything after every operation, which names the operation at fault, at ten times the cost."""
+        target = factory(configuration)
+        if strict:
+            return Session(target, outside=self.outside, exact=self.exact, walk_every=1, contents_every=1, check_every=1)
+        return Session(target, outside=self.outside, exact=self.exact)
+
+
+@dataclass(slots=True)
+class Run:
+    """What happened: the session, the operations as far as they got (those of the drain phase included), their outcomes.
+
+    `at` is the index of the operation that broke the property; len(operations) if the state after all of them does.
+    events: the judge's counts before the drain phase.
+    """
+
+    session: Session
+    operations: list[Operation] = field(default_factory=list)
+    outcomes: list[Outcome] = field(default_factory=list)
+    violation: Violation | None = None
+    at: int = -1
+    events: dict[str, int] = field(default_factory=dict)
+
+
+def perform(
+    factory: TargetFactory,
+    configuration: Configuration,
+    operations: Iterable[Operation] | Callable[[Session], Iterable[Operation]],
+    judging: Judging = Judging(),
+    *,
+    strict: bool = False,
+    drain: bool = True,
+    watch: Callable[[Run, Operation], None] | None = None,
+) -> Run:
+    """Apply `operations` (or what they yield for the session) to a fresh target, then drain it. Stops at a violation.
+
+    `watch` is called before each operation. An exception that is not a Violation is the harness's own and passes through.
+    """
+    session = judging.session(factory, configuration, strict)
+    run = Run(session)
+    recorded, outcomes, apply = run.operations, run.outcomes, session.apply
+
+    def act(operation: Operation) -> None:
+        if watch is not None:
+            watch(run, operation)
+        recorded.append(operation)
+        outcomes.append(apply(operation))
+
+    drained = False
+    try:
+        for operation in operations(session) if callable(operations) else operations:
+            act(operation)
+        run.events = {**session.judge.events, **session.target.noticed()}
+        drained = True
+        if drain:
+            session.drain(act)
+    except Violation as violation:
+        run.violation = violation
+        run.at = len(outcomes)
+        if not drained:
+            run.events = {**session.judge.events, **session.target.noticed()}
+    return run

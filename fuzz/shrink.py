@@ -1,0 +1,358 @@
+"""The shrinker: a short counterexample for the same property.
+
+Four passes, repeated until none helps or the deadline is reached:
+
+1. delta debugging over operations, and over whole requests (Zeller and Hildebrandt, "Simplifying and isolating
+   failure-inducing input", 2002): replay is tolerant, so any subset of a list is a list;
+2. values: fewer tokens, plainer tokens, fewer entries in a step, no namespace, no match;
+3. the configuration: fewer blocks, smaller blocks, the full hash, the default policies;
+4. a re-search: short random episodes on pools of at most 5 blocks for the same property. Delta debugging alone is stuck in
+   the story that it was given; a fresh short story is often shorter still.
+
+"Same" means the same property, charged by the same rules. Every candidate is a strict run: everything is compared after
+every operation, so that the last operation is the one at fault. What the drain phase did to show a fault is part of the
+list by then; it is drained again only where blocks that never come back are the fault itself.
+
+This room may not know: any core, Hypothesis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from properties.operations import (
+    Allocate,
+    Append,
+    Complete,
+    Configuration,
+    Dispatch,
+    Fork,
+    Lookup,
+    Operation,
+    Truncate,
+)
+from properties.session import Session
+from properties.target import TargetFactory
+from reference import Release, Violation
+
+from .counterexample import Counterexample, names
+from .run import Run, perform
+from .walk import Limits, Walk
+
+__all__ = ["Shrunk", "shrink"]
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """The result. `replays` counts candidate runs; `finished` is False if the deadline came first."""
+
+    counterexample: Counterexample
+    replays: int
+    finished: bool
+
+
+class _OutOfTime(Exception):
+    pass
+
+
+def shrink(
+    counterexample: Counterexample,
+    factory: TargetFactory,
+    *,
+    clock: Clock,
+    seconds: float = 10.0,
+    episodes: int = 1500,
+    progress: Callable[[int, int], None] | None = None,
+) -> Shrunk:
+    """Shrink until nothing helps or `seconds` of `clock` have passed. At most `episodes` fruitless episodes are searched.
+
+    `progress` is called with (operations left, replays). If the counterexample does not fail when judged strictly, it comes
+    back unchanged; if it fails sooner, with another property, that is the one that is kept.
+    """
+    strict = perform(factory, counterexample.configuration, counterexample.operations, counterexample.judging, strict=True)
+    if strict.violation is not None:
+        counterexample = replace(
+            counterexample,
+            operations=tuple(strict.operations),
+            property_id=strict.violation.id,
+            message=strict.violation.message,
+            at=strict.at,
+        )
+    shrinker = _Shrinker(counterexample, factory, clock, clock() + seconds, progress)
+    finished = True
+    try:
+        if shrinker.try_(counterexample.configuration, list(counterexample.operations)):
+            shrinker.reduce()
+            shrinker.search(episodes)
+    except _OutOfTime:
+        finished = False
+    return Shrunk(shrinker.result(), shrinker.replays, finished)
+
+
+class _Shrinker:
+    def __init__(
+        self,
+        original: Counterexample,
+        factory: TargetFactory,
+        clock: Clock,
+        deadline: float,
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        self.original = original
+        self.factory = factory
+        self.clock = clock
+        self.deadline = deadline
+        self.progress = progress
+        self.configuration = original.configuration
+        self.operations = list(original.operations)
+        self.violation: Violation | None = None
+        self.at = original.at
+        self.replays = 0
+
+    def result(self) -> Counterexample:
+        if self.violation is None:
+            return self.original
+        return replace(
+            self.original,
+            configuration=self.configuration,
+            operations=tuple(self.operations),
+            message=self.violation.message,
+            at=self.at,
+        )
+
+    # ---- one candidate -----------------------------------------------------------------------------------------------
+
+    def try_(self, configuration: Configuration, operations: list[Operation]) -> bool:
+        """Whether this candidate breaks the property; if so, it is the new best."""
+        if self.clock() > self.deadline and self.violation is not None:
+            raise _OutOfTime
+        self.replays += 1
+        return self.take(configuration, self.perform(configuration, operations))
+
+    def perform(
+        self, configuration: Configuration, operations: list[Operation] | Callable[[Session], Iterator[Operation]]
+    ) -> Run:
+        drain = self.original.property_id == Release.id
+        return perform(self.factory, configuration, operations, self.original.judging, strict=True, drain=drain)
+
+    def take(self, configuration: Configuration, run: Run) -> bool:
+        violation = run.violation
+        if violation is None or violation.id != self.original.property_id:
+            return False
+        self.configuration, self.violation, self.at = configuration, violation, run.at
+        # What was skipped, and what comes after the violation, did nothing.
+        self.operations = [
+            operation
+            for operation, outcome in zip(run.operations, run.outcomes, strict=False)
+            if outcome.status != "skipped"
+        ] + run.operations[len(run.outcomes) :]
+        self.at = len(self.operations) - 1 if run.at < len(run.operations) else len(self.operations)
+        if self.progress is not None:
+            self.progress(len(self.operations), self.replays)
+        return True
+
+    # ---- passes ------------------------------------------------------------------------------------------------------
+
+    def reduce(self) -> None:
+        """All deterministic passes, until none helps."""
+        while True:
+            before = self.size()
+            self.without_requests()
+            self.fewer_operations()
+            self.plainer_values()
+            self.plainer_configuration()
+            if self.size() == before:
+                break
+        self.rename()
+
+    def size(self) -> tuple[int, ...]:
+        return _size(self.configuration, self.operations)
+
+    def without_requests(self) -> None:
+        for request in names(self.operations):
+            candidate = list(_without(self.operations, request))
+            if len(candidate) < len(self.operations):
+                self.try_(self.configuration, candidate)
+
+    def fewer_operations(self) -> None:
+        chunk = max(1, len(self.operations) // 2)
+        while True:
+            start, removed = 0, False
+            while start < len(self.operations):
+                candidate = self.operations[:start] + self.operations[start + chunk :]
+                if candidate and self.try_(self.configuration, candidate):
+                    removed = True
+                else:
+                    start += chunk
+            if chunk > 1:
+                chunk //= 2
+            elif not removed:
+                return
+
+    def plainer_values(self) -> None:
+        at = 0
+        while at < len(self.operations):
+            for plainer in _plainer(self.operations[at]):
+                candidate = self.operations.copy()
+                candidate[at] = plainer
+                if self.try_(self.configuration, candidate):
+                    break
+            else:
+                at += 1
+            at = min(at, len(self.operations))
+
+    def plainer_configuration(self) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for configuration in _plainer_configurations(self.configuration):
+                if self.try_(configuration, self.operations.copy()):
+                    changed = True
+                    break
+
+    def rename(self) -> None:
+        """Requests a, b, c and steps 1, 2, 3 in the order of their appearance."""
+        requests = {old: chr(ord("a") + index) for index, old in enumerate(names(self.operations)) if index < 26}
+        steps: dict[int, int] = {}
+        for operation in self.operations:
+            if isinstance(operation, (Dispatch, Complete)):
+                steps.setdefault(operation.step, len(steps) + 1)
+        self.try_(self.configuration, [_renamed(operation, requests, steps) for operation in self.operations])
+
+    def search(self, episodes: int) -> None:
+        """Short episodes on small pools, seeded by the counterexample's own seed, until `episodes` in a row do not help."""
+        capabilities = self.factory(self.configuration).capabilities
+        fruitless = 0
+        number = 0
+        while fruitless < episodes and len(self.operations) > 2:
+            number += 1
+            fruitless += 1
+            if self.clock() > self.deadline:
+                raise _OutOfTime
+            walk = Walk(f"{self.original.seed}/shrink/{number}", capabilities, _SMALL)
+            if number % 2:
+                small = walk.configuration
+                walk.configuration = replace(
+                    self.configuration,
+                    num_blocks=min(small.num_blocks, self.configuration.num_blocks),
+                    block_size=min(small.block_size, self.configuration.block_size),
+                )
+            walk.length = min(walk.length, (2 if number % 4 < 2 else 4) * len(self.operations), 60)
+            run = self.perform(walk.configuration, walk.operations)
+            self.replays += 1
+            if run.violation is None or run.violation.id != self.original.property_id:
+                continue
+            best = self.configuration, self.operations, self.violation, self.at
+            before = self.size()
+            self.take(walk.configuration, run)
+            try:
+                self.reduce()
+            except _OutOfTime:
+                if self.size() >= before:
+                    self.configuration, self.operations, self.violation, self.at = best
+                raise
+            if self.size() < before:
+                fruitless = 0
+            else:
+                self.configuration, self.operations, self.violation, self.at = best
+
+
+_SMALL = Limits(max_blocks=5, max_block_size=4, long_episodes=False)
+
+
+def _size(configuration: Configuration, operations: Sequence[Operation]) -> tuple[int, ...]:
+    """What "shorter" means: operations, then tokens and entries, then the pool."""
+    tokens = sum(len(getattr(operation, "tokens", ())) + len(getattr(operation, "work", ())) for operation in operations)
+    values = sum(
+        sum(token for token in getattr(operation, "tokens", ()) if type(token) is int and token > 0)
+        + len(getattr(operation, "namespace", ()))
+        + (getattr(operation, "match", None) is not None)
+        for operation in operations
+    )
+    return (
+        len(operations),
+        tokens,
+        configuration.num_blocks + configuration.block_size,
+        values,
+        128 - configuration.hash_bits,
+        configuration.reuse != "last_block",
+    )
+
+
+def _without(operations: Sequence[Operation], request: str) -> Iterator[Operation]:
+    for operation in operations:
+        if isinstance(operation, Dispatch):
+            work = tuple(entry for entry in operation.work if entry[0] != request)
+            if work or not operation.work:
+                yield replace(operation, work=work)
+        elif getattr(operation, "request", None) != request and getattr(operation, "child", None) != request:
+            yield operation
+
+
+def _plainer(operation: Operation) -> Iterator[Operation]:
+    """Simpler operations of the same kind, simplest first."""
+    if isinstance(operation, Dispatch):
+        for index in range(len(operation.work)):
+            if len(operation.work) > 1:
+                yield replace(operation, work=operation.work[:index] + operation.work[index + 1 :])
+            request, count = operation.work[index]
+            for fewer in sorted({1, count // 2, count - 1}):
+                if 0 < fewer < count:
+                    changed = (request, fewer)
+                    yield replace(operation, work=(*operation.work[:index], changed, *operation.work[index + 1 :]))
+    if isinstance(operation, (Lookup, Allocate)) and operation.namespace:
+        yield replace(operation, namespace=())
+    if isinstance(operation, (Lookup, Allocate)) and operation.match is not None:
+        yield replace(operation, match=None)
+    if isinstance(operation, (Lookup, Allocate, Append)):
+        tokens = tuple(operation.tokens)
+        for shorter in sorted({1, len(tokens) // 2, len(tokens) - 1}):
+            if 0 < shorter < len(tokens):
+                yield replace(operation, tokens=tokens[:shorter])
+        if any(type(token) is int and token > 0 for token in tokens):
+            yield replace(operation, tokens=tuple(0 if type(token) is int and token > 0 else token for token in tokens))
+            for index, token in enumerate(tokens):
+                if type(token) is int and token > 0:
+                    yield replace(operation, tokens=(*tokens[:index], 0, *tokens[index + 1 :]))
+                    if token > 1:
+                        yield replace(operation, tokens=(*tokens[:index], 1, *tokens[index + 1 :]))
+    if isinstance(operation, Truncate) and operation.length > 0:
+        yield replace(operation, length=operation.length - 1)
+
+
+def _plainer_configurations(configuration: Configuration) -> Iterator[Configuration]:
+    simpler: tuple[tuple[str, tuple[Any, ...]], ...] = (
+        ("hash_bits", (128, 0)),
+        ("reuse", ("last_block",)),
+        ("caching", (True,)),
+        ("num_blocks", (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)),
+        ("block_size", (1, 2, 3, 4)),
+    )
+    for name, values in simpler:
+        present = getattr(configuration, name)
+        for value in values:
+            if value == present:
+                break
+            if type(value) is int and name != "hash_bits" and value > present:
+                break
+            yield replace(configuration, **{name: value})
+
+
+def _renamed(operation: Operation, requests: dict[str, str], steps: dict[int, int]) -> Operation:
+    if isinstance(operation, Dispatch):
+        work = tuple((requests.get(request, request), count) for request, count in operation.work)
+        return Dispatch(steps[operation.step], work)
+    if isinstance(operation, Complete):
+        return Complete(steps[operation.step])
+    changes = {
+        name: requests.get(value, value)
+        for name in ("request", "child")
+        if (value := getattr(operation, name, None)) is not None
+    }
+    if isinstance(operation, Fork):
+        return Fork(changes["request"], changes["child"])
+    return replace(operation, **changes) if changes else operation

@@ -1,0 +1,163 @@
+"""Faults planted by hand: twelve ways in which real block managers have been wrong, as changes of kvcore's source.
+
+`blind` is the property that must catch the fault with the core judged from the outside and nothing predicted, as if the
+model shared the mistake about the order of blocks: the harm itself is then the only witness. None where a fault does no harm
+that can be seen from outside without knowing the policy. `minimum` is the length of the shortest counterexample known,
+under full judging and blind.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fuzz.planting import Change
+
+__all__ = ["FAULTS", "Fault"]
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    changes: tuple[Change, ...]
+    full: frozenset[str]
+    blind: frozenset[str]
+    minimum: tuple[int, int] = (99, 99)
+
+
+def _fault(name: str, full: str, blind: str, minimum: tuple[int, int], *changes: Change) -> Fault:
+    return Fault(name, changes, frozenset(full.split()), frozenset(blind.split()), minimum)
+
+
+_REMOVE = '''            if link not in more:
+                del first[link]
+                continue
+            others = more[link]
+            if first[link] == block:
+                first[link] = others.pop(0)
+            else:
+                others.remove(block)
+            if not others:
+                del more[link]
+'''
+
+FAULTS: tuple[Fault, ...] = (
+    _fault(
+        "mapping deleted without the ownership check (NV-1's mend, half done)",
+        "OWNERSHIP COMPLETENESS",
+        "COMPLETENESS",
+        (99, 99),
+        Change("prefix.py", _REMOVE, "            first.pop(link, None)\n            more.pop(link, None)\n"),
+    ),
+    _fault(
+        "own tokens compared, the prefix before them not (NV-1 with a weak hash)",
+        "HISTORY ISOLATION",
+        "HISTORY ISOLATION",
+        (99, 99),
+        Change("prefix.py", "            if content[0] is not parent:\n                break\n", ""),
+        Change("prefix.py", "if content is not None and content[0] is parent:", "if content is not None:"),
+    ),
+    _fault(
+        "hash not removed on reallocation (NV-1)",
+        "OWNERSHIP",
+        "PUBLISH HISTORY FRESHNESS ISOLATION COMPLETENESS ROLLBACK",
+        (99, 99),
+        Change("pool.py", "            self.index.remove(taken[-missing:])\n", ""),
+    ),
+    _fault(
+        "reference count not raised on a shared hit",
+        "REFERENCES",
+        "EXCLUSIVE LIFETIME EVICTION",
+        (99, 99),
+        Change("pool.py", "            references[block] += 1\n", "            references[block] = 1\n"),
+    ),
+    _fault(
+        "hit on a cached block not taken off the free list (TR-2)",
+        "CONSERVATION",
+        "EXCLUSIVE LIFETIME ADMISSION",
+        (99, 99),
+        Change("pool.py", "            if not references[block]:\n                before,", "            if False:\n                before,"),
+    ),
+    _fault(
+        "partly computed block published",
+        "OWNERSHIP FRESHNESS",
+        "FRESHNESS EXCLUSIVE",
+        (99, 99),
+        Change("manager.py", "if end // block_size > sequence.published:", "if -(-end // block_size) > sequence.published:"),
+        Change(
+            "manager.py",
+            "first, last = sequence.published, sequence.computed // block_size",
+            "first = sequence.published\n"
+            "        last = min(-(-sequence.computed // block_size), len(sequence.tokens) // block_size)",
+        ),
+    ),
+    _fault(
+        "published before completion (NV-7)",
+        "OWNERSHIP PUBLISH",
+        "PUBLISH",
+        (99, 99),
+        Change(
+            "manager.py",
+            "            sequence.scheduled = ends[place]\n",
+            "            sequence.scheduled = ends[place]\n"
+            "            sequence.computed, computed = ends[place], sequence.computed\n"
+            "            self._publish(sequence)\n"
+            "            sequence.computed = computed\n",
+        ),
+    ),
+    _fault(
+        "block reused while a step is in flight (CC-1)",
+        "LIFETIME REFERENCES CONSERVATION",
+        "LIFETIME",
+        (99, 99),
+        Change(
+            "manager.py",
+            "        sequence.freed = True\n        if not sequence.flights:\n            self._release(sequence)\n",
+            "        self._release(sequence)\n",
+        ),
+    ),
+    _fault(
+        "truncation leaves the index",
+        "OWNERSHIP ROLLBACK",
+        "ROLLBACK EXCLUSIVE",
+        (99, 99),
+        Change(
+            "manager.py",
+            "        for block in cut:\n            if references[block] == 1:\n                pool.index.remove((block,))\n",
+            "",
+        ),
+        Change(
+            "manager.py",
+            "        if num_tokens % block_size and references[table[keep - 1]] == 1:\n"
+            "            pool.index.remove((table[keep - 1],))\n",
+            "",
+        ),
+    ),
+    _fault(
+        "fork without copy",
+        "ALIASING",
+        "ALIASING",
+        (99, 99),
+        Change("manager.py", "                copies = 1\n", "                copies = 0\n"),
+    ),
+    _fault(
+        "refusal that leaks a block (VL-2)",
+        "REFERENCES CONSERVATION",
+        "ADMISSION EXCLUSIVE RELEASE",
+        (99, 99),
+        Change(
+            "manager.py",
+            "        misses = num_blocks - hits\n        revived = sum(1 for block in blocks if not pool.references[block])\n",
+            "        misses = num_blocks - hits\n        revived = sum(1 for block in blocks if not pool.references[block])\n"
+            "        available = pool.available\n        pool.pin(blocks)\n",
+        ),
+        Change("manager.py", "if misses + revived > pool.available:", "if misses + revived > available:"),
+        Change("manager.py", "\n        pool.pin(blocks)\n        blocks += pool.take(misses)\n", "\n        blocks += pool.take(misses)\n"),
+    ),
+    _fault(
+        "free in forward order (NV-13)",
+        "EXACT EVICTION",
+        "EVICTION",
+        (99, 99),
+        Change("manager.py", "release(reversed(sequence.table))", "release(sequence.table)"),
+    ),
+)

@@ -1,0 +1,154 @@
+"""BlockPool alone: three states, one order of taking, and nothing listed twice."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from kvcore.pool import BlockPool
+
+
+def pool_with_cached(num_blocks: int, *blocks: int) -> BlockPool:
+    """A pool with all blocks taken and then `blocks` published and released in this order."""
+    pool = BlockPool(num_blocks)
+    pool.take(num_blocks)
+    publish(pool, *blocks)
+    pool.release(blocks)
+    return pool
+
+
+def publish(pool: BlockPool, *blocks: int) -> None:
+    for block in blocks:
+        pool.index.publish([block], pool.index.root(b""), [b"%d" % block])
+
+
+def test_blocks_are_taken_from_0_at_first():
+    pool = BlockPool(4)
+    assert pool.available == 4
+    assert pool.take(3) == [0, 1, 2]
+    assert pool.references == [1, 1, 1, 0]
+    assert pool.available == 1
+
+
+def test_free_blocks_are_taken_in_the_order_of_release():
+    pool = BlockPool(4)
+    pool.take(4)
+    pool.release([2, 0])
+    pool.release([3])
+    assert pool.take(3) == [2, 0, 3]
+
+
+def test_free_blocks_go_before_cached_ones():
+    pool = pool_with_cached(4, 1, 0)
+    pool.release([3])
+    assert list(pool.free) == [3] and list(pool.cached()) == [1, 0]
+    assert pool.take(2) == [3, 1]
+    assert pool.evictions == 1
+    assert list(pool.cached()) == [0]
+
+
+def test_cached_blocks_are_taken_least_recently_released_first():
+    pool = pool_with_cached(5, 3, 1, 4)
+    assert pool.take(1) == [3]
+    assert pool.take(2) == [1, 4]
+    assert pool.available == 0
+
+
+def test_taking_a_cached_block_takes_it_out_of_the_index():
+    pool = pool_with_cached(3, 2, 0)
+    pool.take(1)
+    assert [block for _, block in pool.index] == [0]
+    assert pool.index.held[2] is None
+
+
+def test_a_pinned_cached_block_is_active_again_with_its_content():
+    pool = pool_with_cached(3, 2, 0)
+    pool.pin([2])
+    assert pool.references == [0, 1, 1]
+    assert list(pool.cached()) == [0]
+    assert pool.num_cached == 1
+    assert pool.index.held[2] is not None
+
+
+@pytest.mark.parametrize("middle", [(3,), (1,), (4,), (1, 3), (3, 4), (4, 3, 1)])
+def test_blocks_leave_the_cached_ring_from_anywhere(middle: tuple[int, ...]):
+    pool = pool_with_cached(5, 1, 3, 4)
+    pool.pin(middle)
+    left = [block for block in (1, 3, 4) if block not in middle]
+    assert list(pool.cached()) == left
+    pool.release(middle)
+    assert list(pool.cached()) == [*left, *middle]
+    assert pool.take(3) == [*left, *middle]
+
+
+def test_a_block_with_several_references_comes_back_with_the_last():
+    pool = BlockPool(2)
+    pool.take(1)
+    pool.pin([0])
+    pool.release([0])
+    assert pool.references == [1, 0] and list(pool.free) == [1]
+    pool.release([0])
+    assert pool.references == [0, 0] and list(pool.free) == [1, 0]
+
+
+def test_forget_appends_the_cached_blocks_to_the_free_ones_in_order():
+    pool = pool_with_cached(5, 4, 1)
+    pool.release([0])
+    pool.forget()
+    assert list(pool.free) == [0, 4, 1]
+    assert list(pool.cached()) == [] and pool.num_cached == 0
+    assert list(pool.index) == []
+    assert pool.evictions == 0
+
+
+def test_the_ring_can_be_used_again_after_forget():
+    pool = pool_with_cached(3, 0, 2)
+    pool.forget()
+    pool.take(2)
+    publish(pool, 2)
+    pool.release([2, 0])
+    assert list(pool.cached()) == [2] and list(pool.free) == [0]
+    assert pool.take(2) == [0, 2]
+
+
+def test_taking_nothing_changes_nothing():
+    pool = pool_with_cached(3, 0)
+    assert pool.take(0) == []
+    assert list(pool.cached()) == [0] and pool.evictions == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_random_walk_agrees_with_two_plain_lists(seed: int):
+    random = Random(seed)
+    pool = BlockPool(7)
+    free, cached = list(range(7)), []
+    count = [0] * 7
+    for _ in range(600):
+        choice = random.randrange(4)
+        active = [block for block in range(7) if count[block]]
+        if choice == 0:
+            wanted = random.randint(0, len(free) + len(cached))
+            queue = free + cached
+            taken = pool.take(wanted)
+            assert taken == queue[:wanted]
+            free, cached = free[wanted:], cached[max(0, wanted - len(free)) :]
+            for block in taken:
+                count[block] = 1
+        elif choice == 1 and active:
+            block = random.choice(active)
+            pool.release([block])
+            count[block] -= 1
+            if not count[block]:
+                (cached if pool.index.held[block] is not None else free).append(block)
+        elif choice == 2 and cached + active:
+            block = random.choice(cached + active)
+            pool.pin([block])
+            count[block] += 1
+            if block in cached:
+                cached.remove(block)
+        elif choice == 3 and active:
+            publish(pool, random.choice(active))
+        assert pool.references == count
+        assert list(pool.free) == free
+        assert list(pool.cached()) == cached and pool.num_cached == len(cached)

@@ -1,0 +1,185 @@
+"""PrefixIndex alone: contents are whole histories, every owner is kept, and a link only finds candidates."""
+
+from __future__ import annotations
+
+import pytest
+
+from kvcore.prefix import PrefixIndex
+
+NOBODY = [0] * 16
+P, Q, T, X = b"P", b"Q", b"T", b"X"
+
+
+def index_with(*published: tuple[list[int], list[bytes]]) -> PrefixIndex:
+    index = PrefixIndex(16)
+    for blocks, links in published:
+        index.publish(blocks, index.root(b""), links)
+    return index
+
+
+def walk(index: PrefixIndex, *links: bytes, namespace: bytes = b"", references: list[int] = NOBODY) -> list[int]:
+    return index.walk(index.root(namespace), links, references)
+
+
+def test_an_empty_index_finds_nothing():
+    assert walk(PrefixIndex(4), P) == []
+
+
+def test_what_is_published_is_found_as_far_as_it_reaches():
+    index = index_with(([3, 1, 2], [P, T, X]))
+    assert walk(index, P) == [3]
+    assert walk(index, P, T, X) == [3, 1, 2]
+    assert walk(index, P, T, Q) == [3, 1]
+    assert walk(index, Q, T, X) == []
+
+
+def test_a_later_block_is_not_found_without_the_ones_before_it():
+    index = index_with(([3, 1, 2], [P, T, X]))
+    assert walk(index, T, X) == []
+    assert walk(index, P, X) == [3]
+
+
+def test_a_walk_stops_at_the_first_miss():
+    index = index_with(([3, 1, 2], [P, T, X]))
+    index.remove([1])
+    assert walk(index, P, T, X) == [3]
+
+
+def test_nothing_is_found_in_another_namespace():
+    index = index_with(([3], [P]))
+    assert walk(index, P, namespace=b"salt:1:s") == []
+
+
+def test_the_root_of_a_namespace_is_one_object_while_anything_is_published_under_it():
+    index = index_with(([3], [P]))
+    assert index.root(b"") is index.root(b"")
+    assert index.held[3] is not None and index.held[3][0] is index.root(b"")
+    assert index.root(b"") is not index.root(b"other")
+
+
+# ---- duplicates ------------------------------------------------------------------------------------------------------
+
+
+def test_the_earliest_published_owner_is_taken():
+    index = index_with(([5], [P]), ([2], [P]), ([7], [P]))
+    assert walk(index, P) == [5]
+
+
+def test_an_active_owner_is_taken_before_a_cached_one():
+    index = index_with(([5], [P]), ([2], [P]), ([7], [P]))
+    active = [0] * 16
+    active[2] = active[7] = 1
+    assert walk(index, P, references=active) == [2]
+    active[5] = 1
+    assert walk(index, P, references=active) == [5]
+
+
+def test_duplicates_are_one_content():
+    index = index_with(([5, 6], [P, T]), ([2, 3], [P, T]))
+    assert index.held[5] is index.held[2]
+    assert index.held[6] is index.held[3]
+
+
+@pytest.mark.parametrize(("gone", "found"), [(5, 2), (2, 5), (7, 5)])
+def test_one_owner_less_leaves_the_others(gone: int, found: int):
+    index = index_with(([5], [P]), ([2], [P]), ([7], [P]))
+    index.remove([gone])
+    assert walk(index, P) == [found]
+    assert sorted(block for _, block in index) == sorted({5, 2, 7} - {gone})
+    assert index.held[gone] is None
+
+
+def test_the_content_is_gone_with_the_last_owner():
+    index = index_with(([5], [P]), ([2], [P]), ([7], [P]))
+    index.remove([2, 5, 7])
+    assert walk(index, P) == []
+    assert list(index) == []
+
+
+def test_what_extends_one_owner_is_found_through_another():
+    index = index_with(([5, 6], [P, T]), ([2], [P]))
+    active = [0] * 16
+    active[2] = 1
+    assert walk(index, P, T, references=active) == [2, 6]
+    index.remove([5])
+    assert walk(index, P, T) == [2, 6]
+
+
+# ---- collisions ------------------------------------------------------------------------------------------------------
+
+
+def test_one_link_after_two_histories_is_two_contents():
+    index = index_with(([1, 2], [P, T]), ([3, 4], [Q, T]))
+    assert index.held[2] is not index.held[4]
+    assert walk(index, P, T) == [1, 2]
+    assert walk(index, Q, T) == [3, 4]
+
+
+@pytest.mark.parametrize(("gone", "prefix", "left"), [(2, Q, [3, 4]), (4, P, [1, 2])])
+def test_a_colliding_history_stays_when_the_other_goes(gone: int, prefix: bytes, left: list[int]):
+    index = index_with(([1, 2], [P, T]), ([3, 4], [Q, T]))
+    index.remove([gone])
+    assert walk(index, prefix, T) == left
+    other = P if prefix is Q else Q
+    assert walk(index, other, T) == [1 if other is P else 3]
+
+
+def test_a_recycled_block_with_the_same_tokens_after_another_prefix_is_not_found():
+    """NV-1: comparing the block's own tokens is not enough."""
+    index = index_with(([0, 1], [P, T]))
+    index.remove([1])
+    index.publish([4, 1], index.root(b""), [Q, T])
+    assert walk(index, P, T) == [0]
+
+
+def test_the_same_link_in_two_namespaces_is_two_contents():
+    index = PrefixIndex(8)
+    index.publish([1], index.root(b"a"), [P])
+    index.publish([2], index.root(b"b"), [P])
+    assert walk(index, P, namespace=b"a") == [1]
+    assert walk(index, P, namespace=b"b") == [2]
+    assert walk(index, P, namespace=b"") == []
+
+
+def test_an_active_block_with_a_colliding_history_is_not_taken_for_an_owner():
+    index = index_with(([1, 2], [P, T]), ([3, 4], [Q, T]))
+    active = [0] * 16
+    active[4] = 1
+    assert walk(index, P, T, references=active) == [1, 2]
+
+
+# ---- interning -------------------------------------------------------------------------------------------------------
+
+
+def test_a_block_that_is_published_already_is_passed_over():
+    index = index_with(([1], [P]))
+    before = index.held[1]
+    index.publish([1, 2], index.root(b""), [P, T])
+    assert index.held[1] is before
+    assert walk(index, P, T) == [1, 2]
+    assert len(list(index)) == 2
+
+
+def test_removing_what_is_not_there_changes_nothing():
+    index = index_with(([1], [P]))
+    index.remove([2, 2])
+    assert walk(index, P) == [1]
+
+
+def test_a_content_lives_as_long_as_a_longer_one_needs_it():
+    """Its first block goes and is computed again: what extends it has the same history and must be found again."""
+    index = index_with(([1, 2], [P, T]))
+    index.remove([1])
+    assert walk(index, P, T) == []
+    index.publish([3], index.root(b""), [P])
+    assert walk(index, P, T) == [3, 2]
+
+
+def test_clear_forgets_everything():
+    index = index_with(([1, 2], [P, T]), ([3, 4], [Q, T]))
+    index.clear()
+    assert list(index) == []
+    assert index.held == [None] * 16
+    assert walk(index, P, T) == []
+    index.publish([2], index.root(b""), [P])
+    assert walk(index, P) == [2]

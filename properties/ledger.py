@@ -1,0 +1,87 @@
+"""The ledger of sometimes-events: hard states that a campaign must have met at least once.
+
+A cache that never evicts never evicts wrongly. So each campaign counts events, and one that the target can produce and that
+never happened in 100,000 operations is a failure of the campaign (a warning below that), after Antithesis's "sometimes".
+The judge and the target's `noticed` do the counting; this room knows what each event means and when it is possible.
+
+This room may not know: how operations are produced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .target import Capability
+
+__all__ = ["EVENTS", "THRESHOLD", "Event", "Ledger"]
+
+THRESHOLD = 100_000
+"""From this many operations on, an event that never happened fails the campaign."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Why a state matters, and the capabilities without which it cannot happen."""
+
+    why: str
+    needs: frozenset[Capability] = frozenset()
+
+
+def _event(why: str, *needs: Capability) -> Event:
+    return Event(why, frozenset(needs))
+
+
+_C = Capability
+
+EVENTS: dict[str, Event] = {
+    "hit on an active block": _event("costs nothing; the reference count must rise"),
+    "hit on a cached block": _event("takes a block off the eviction order"),
+    "whole prompt hit": _event("only the last token is computed again, into no slot"),
+    "allocated with an earlier match": _event("the index may have changed since the lookup", _C.LOOKUP, _C.MATCH),
+    "published a duplicate": _event("one content in two blocks"),
+    "evicted": _event("the mapping must go, this block's only"),
+    "evicted one of two owners": _event("the other owner must still be found"),
+    "evicted while its prefix is shared": _event("a child goes while its parent is in use"),
+    "hash collision": _event("equal keys, other content: must be told apart", _C.HASH),
+    "refused for one block": _event("the admission boundary"),
+    "refused for several blocks": _event("a refusal must change nothing"),
+    "append refused": _event("growth meets a full pool"),
+    "never fits": _event("rejected, not left to wait"),
+    "freed while in flight": _event("blocks wait for the last step", _C.OVERLAP),
+    "published after free": _event("what the step computed is kept", _C.OVERLAP),
+    "completed with another step in flight": _event("steps overlap", _C.OVERLAP),
+    "several steps of one request in flight": _event("a step reads what an earlier one writes", _C.OVERLAP),
+    "fork": _event("tables share blocks", _C.FORK),
+    "fork with a shared tail": _event("the next append must copy", _C.FORK),
+    "copy-on-write": _event("the table is switched, the copy pends", _C.FORK),
+    "copy-on-write at the last slot": _event("copied and full at once", _C.FORK),
+    "pending copy cancelled by free": _event("the source comes back", _C.FORK),
+    "copy undone by truncation": _event("the table gets the source back", _C.FORK, _C.TRUNCATE),
+    "computed tokens rolled back": _event("counters go back", _C.TRUNCATE),
+    "published block rolled back": _event("a block leaves the index while active", _C.TRUNCATE),
+    "truncated while in flight": _event("the step's positions no longer count", _C.TRUNCATE, _C.OVERLAP),
+    "truncated into a shared block": _event("the index keeps it for the others", _C.TRUNCATE, _C.FORK),
+    "published tail withdrawn at append": _event("cut into while shared, alone by now", _C.TRUNCATE, _C.FORK),
+    "placeholder appended": _event("scheduled before sampled", _C.FILL),
+    "placeholder dispatched": _event("computed before named", _C.FILL),
+    "published when named": _event("the name comes after the computation", _C.FILL),
+    "reset with live requests": _event("they run on and publish nothing", _C.RESET),
+}
+"""By the name under which they are counted."""
+
+
+@dataclass
+class Ledger:
+    """Counts of events over a campaign."""
+
+    counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(EVENTS, 0))
+
+    def add(self, events: Mapping[str, int]) -> None:
+        """Add one run's counts. O(events)."""
+        for name, count in events.items():
+            self.counts[name] = self.counts.get(name, 0) + count
+
+    def missing(self, capabilities: frozenset[Capability]) -> list[str]:
+        """Events that are possible with `capabilities` and have not happened, in the order of the table."""
+        return [name for name, event in EVENTS.items() if event.needs <= capabilities and not self.counts.get(name)]

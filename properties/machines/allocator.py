@@ -1,0 +1,210 @@
+"""The allocator machine: every property, as one Hypothesis state machine over any target.
+
+One rule. It draws a short burst of moves and applies each as an operation through the session, which checks everything; so
+an operation is checked and recorded one at a time, though several share the cost of one Hypothesis step. An `initialize`
+rule draws the configuration and the swarm and admits the first requests, so that no example is empty. `teardown` is the
+second phase: it drains.
+
+What is found is handed on as (configuration, operations, violation). The list ends with the operation that broke the
+property, or, where only the drain did, with the last one before it; so to replay it is to apply it to a fresh session and
+then to drain that. Hypothesis's own way to reproduce (blobs, database keys) breaks when a rule changes; the list does not.
+
+This room may not know: any core, fuzz.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import Any, ClassVar
+
+from hypothesis import Verbosity, reject, seed, settings
+from hypothesis.errors import Flaky
+from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, initialize, rule
+
+from reference import Violation
+
+from ..operations import Configuration, Operation
+from ..session import Session
+from ..target import TargetFactory
+from .moves import Moves, Swarm
+from .strategies import BURSTS, CONFIGURATIONS, OPENINGS, SWARMS, restrict
+
+__all__ = ["AllocatorMachine", "MachineReport", "Record", "machine_for", "run_machine"]
+
+Record = Callable[[Configuration, list[Operation], Violation], None]
+"""Takes a counterexample. Called for the first violation, for each smaller one, and last for the smallest."""
+
+Tally = Callable[["AllocatorMachine"], None]
+
+
+class AllocatorMachine(RuleBasedStateMachine):
+    """One episode: a configuration, a session, and every operation applied. `machine_for` binds it to a target."""
+
+    factory: ClassVar[TargetFactory]
+    record: ClassVar[Record | None] = None
+    tally: ClassVar[Tally | None] = None
+    outside: ClassVar[bool] = False
+    exact: ClassVar[bool] = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.configuration = Configuration()
+        self.session: Session | None = None
+        self.operations: list[Operation] = []
+
+    @initialize(configuration=CONFIGURATIONS, swarm=SWARMS, opening=OPENINGS)
+    def start(self, configuration: Configuration, swarm: Swarm, opening: list[tuple[int, int, int, int]]) -> None:
+        factory = type(self).factory
+        target = factory(configuration)
+        self.configuration = restrict(configuration, target.capabilities)
+        if self.configuration is not configuration:
+            target = factory(self.configuration)
+        session = self.session = Session(target, outside=self.outside, exact=self.exact)
+        self._moves = Moves(session, swarm)
+        self._run(self._moves.admission, opening)
+
+    @rule(burst=BURSTS)
+    def burst(self, burst: list[tuple[int, int, int, int]]) -> None:
+        self._run(self._moves.operation, burst)
+
+    def _run(
+        self, choose: Callable[[tuple[int, int, int, int]], Operation], moves: list[tuple[int, int, int, int]]
+    ) -> None:
+        session = self.session
+        assert session is not None
+        try:
+            for move in moves:
+                operation = choose(move)
+                self.operations.append(operation)
+                session.apply(operation)
+        except Violation as violation:
+            self._found(violation)
+            raise
+
+    def teardown(self) -> None:
+        """Drain, unless the episode was cut short: by a violation, or by Hypothesis, which had no more bytes for it."""
+        session = self.session
+        if session is None:
+            return
+        try:
+            if sys.exc_info()[0] is None:
+                session.drain()
+        except Violation as violation:
+            self._found(violation)
+            raise
+        finally:
+            if self.tally is not None:
+                self.tally(self)
+
+    def _found(self, violation: Violation) -> None:
+        if self.record is not None:
+            self.record(self.configuration, list(self.operations), violation)
+
+
+def machine_for(
+    factory: TargetFactory,
+    *,
+    record: Record | None = None,
+    outside: bool = False,
+    exact: bool = True,
+    tally: Tally | None = None,
+) -> type[AllocatorMachine]:
+    """The machine that drives targets made by `factory`, for `run_state_machine_as_test` or as a `TestCase`.
+
+    record: given every counterexample. outside, exact: as for `Session`. tally: given every machine when it is done.
+    Hypothesis keeps a small entry for each machine class that was ever run. O(1).
+    """
+    attributes: dict[str, Any] = {"factory": staticmethod(factory), "outside": outside, "exact": exact}
+    if record is not None:
+        attributes["record"] = staticmethod(record)
+    if tally is not None:
+        attributes["tally"] = staticmethod(tally)
+    return type("AllocatorMachine", (AllocatorMachine,), attributes)
+
+
+@dataclass(slots=True)
+class MachineReport:
+    """What one run of the machine did, shrinking included.
+
+    examples, operations, seconds: machines run, operations applied (done or refused, drains included), time.
+    fewest: the least number of operations in any completed machine. events: the ledger, of the judge and of the target.
+    kinds, refused, skipped: operations by kind, refusals by error, skips by reason.
+    violation: the first property found broken, or None; with it the smallest counterexample: `configuration` and
+    `counterexample`. flaky: the violation did not come back when Hypothesis tried it again.
+    """
+
+    seed: int
+    examples: int = 0
+    operations: int = 0
+    seconds: float = 0.0
+    fewest: int = 0
+    events: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, int] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, int] = field(default_factory=dict)
+    violation: Violation | None = None
+    configuration: Configuration | None = None
+    counterexample: list[Operation] = field(default_factory=list)
+    flaky: bool = False
+
+
+def run_machine(
+    factory: TargetFactory,
+    chosen: settings,
+    seed_number: int,
+    record: Record | None = None,
+    *,
+    outside: bool = False,
+    exact: bool = True,
+) -> MachineReport:
+    """Run the machine once, under these settings and this seed. Prints nothing; may be called again and again.
+
+    A violation is reported, not raised; only violations of the same property count from then on, so that shrinking keeps
+    it. Whatever else goes wrong is raised. record: given each counterexample as soon as it is found. O(examples * steps).
+    """
+    report = MachineReport(seed_number)
+
+    def keep(configuration: Configuration, operations: list[Operation], violation: Violation) -> None:
+        if report.violation is not None and type(violation) is not type(report.violation):
+            reject()
+        report.violation, report.configuration, report.counterexample = violation, configuration, operations
+        if record is not None:
+            record(configuration, operations, violation)
+
+    def tally(machine: AllocatorMachine) -> None:
+        session = machine.session
+        assert session is not None
+        report.operations += session.applied
+        report.fewest = min(report.fewest, session.applied) if report.examples else session.applied
+        report.examples += 1
+        for total, counts in (
+            (report.events, session.judge.events),
+            (report.events, session.target.noticed()),
+            (report.kinds, session.kinds),
+            (report.refused, session.refused),
+            (report.skipped, session.skipped),
+        ):
+            for name, count in counts.items():
+                total[name] = total.get(name, 0) + count
+
+    machine = machine_for(factory, record=keep, tally=tally, outside=outside, exact=exact)
+    quiet = settings(chosen, verbosity=Verbosity.quiet, print_blob=False, report_multiple_bugs=False)
+    begun = perf_counter()
+    try:
+        seed(seed_number)(get_state_machine_test(machine, settings=quiet))()
+    except Violation:
+        if report.violation is None:
+            raise
+    except Flaky:
+        if report.violation is None:
+            raise
+        report.flaky = True
+    report.seconds = perf_counter() - begun
+    if report.violation is not None:
+        # Neither the frames of the run nor Hypothesis's notes: the counterexample says it all.
+        report.violation.with_traceback(None)
+        report.violation.__dict__.pop("__notes__", None)
+    return report
