@@ -1,4 +1,5 @@
-"""Counterexamples as files: written by whatever finds one, read by replay, by the shrinker, and by a person with an editor.
+"""Counterexamples as files: written by whatever finds one, read by replay, by the shrinker, and by a person with an
+editor.
 
 One JSON object; one operation a line, so that a line can be deleted (a trailing comma is forgiven). It replays without
 Hypothesis, on any target, in any later version: the schema only grows.
@@ -102,7 +103,9 @@ def read(path: Path) -> Counterexample:
         cut = " (the file is cut off)" if error.pos >= len(text.rstrip()) else ""
         raise Unreadable(f"{path}:{error.lineno}: {error.msg}{cut}; expected a counterexample in JSON") from None
     if not isinstance(data, dict):
-        raise Unreadable(f"{path}:1: found a {type(data).__name__}; expected an object with configuration and operations")
+        raise Unreadable(
+            f"{path}:1: found a {type(data).__name__}; expected an object with configuration and operations"
+        )
     schema = data.get("schema")
     if type(schema) is not int or not 1 <= schema <= SCHEMA:
         raise Unreadable(

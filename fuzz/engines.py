@@ -1,24 +1,28 @@
 """Engines: what turns a seed and a time budget into checked operations and, with luck, a counterexample.
 
-Each engine adds to a `Tally` as it goes and returns at the first violation or at its deadline; the campaign decides what to
-do next. An engine's work is a function of its seed; the clock only says when to stop.
+Each engine adds to a `Tally` as it goes and returns at the first violation or at its deadline; the campaign decides
+what to do next. An engine's work is a function of its seed; the clock only says when to stop.
 
 This room may not know: files, terminals, any core. Hypothesis is imported only when its engine is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from properties.ledger import Ledger
+from properties.operations import Configuration
 from properties.target import TargetFactory
 
 from .counterexample import Counterexample, versions
 from .run import Judging, perform
+from .trace import Progress, Request, TraceReport, run_trace
 from .walk import Limits, Walk
 
-__all__ = ["Clock", "Tally", "swarm"]
+__all__ = ["Clock", "Tally", "hypothesis", "swarm", "trace"]
 
 Clock = Callable[[], float]
 
@@ -73,8 +77,6 @@ def swarm(
 
     Returns (the counterexample or None, the number of the next episode).
     """
-    from properties.operations import Configuration
-
     capabilities = factory(Configuration()).capabilities
     number = first
     last = None if episodes is None else first + episodes
@@ -101,3 +103,107 @@ def swarm(
         if progress is not None and number % 16 == 0:
             progress()
     return None, number
+
+
+_CHUNK = 40
+"""Examples of one Hypothesis run: about a second, so that a turn ends on time."""
+
+
+def hypothesis(
+    factory: TargetFactory,
+    target: str,
+    seed: str,
+    judging: Judging,
+    tally: Tally,
+    *,
+    clock: Clock,
+    deadline: float,
+    first: int = 0,
+    progress: Callable[[], None] | None = None,
+) -> tuple[Counterexample | None, int]:
+    """Chunks of Hypothesis examples, each with a fresh seed made from `seed` and its number, until `deadline`.
+
+    Hypothesis's lengths are mixed as long episodes are: 50 steps mostly, 200 now and then. It only generates; what it
+    finds is shrunk as a list of operations. Returns (the counterexample or None, the number of the next chunk)."""
+    from hypothesis import Phase, settings
+
+    from properties.machines.allocator import run_machine
+    from properties.machines.profiles import settings_for
+
+    number = first
+    while clock() < deadline:
+        long = number % 8 == 7
+        chosen = settings(
+            settings_for("nightly"),
+            max_examples=_CHUNK // 4 if long else _CHUNK,
+            stateful_step_count=200 if long else 50,
+            phases=(Phase.generate,),
+        )
+        chunk = int.from_bytes(hashlib.sha256(f"{seed}/hypothesis/{number}".encode()).digest()[:4], "big")
+        report = run_machine(factory, chosen, chunk, outside=judging.outside, exact=judging.exact)
+        tally.add(
+            "hypothesis",
+            report.operations,
+            report.kinds,
+            report.refused,
+            report.skipped,
+            report.events,
+            report.examples,
+        )
+        number += 1
+        if progress is not None:
+            progress()
+        if report.violation is not None:
+            assert report.configuration is not None
+            found = Counterexample(
+                configuration=report.configuration,
+                operations=tuple(report.counterexample),
+                target=target,
+                property_id=report.violation.id,
+                message=report.violation.message,
+                at=len(report.counterexample) - 1,
+                judging=judging,
+                engine="hypothesis",
+                seed=f"{seed}/hypothesis/{number - 1}",
+                versions=versions(),
+            )
+            return found, number
+    return None, number
+
+
+def trace(
+    factory: TargetFactory,
+    target: str,
+    requests: Sequence[Request],
+    judging: Judging,
+    tally: Tally,
+    *,
+    configuration: Configuration = Configuration(num_blocks=512, block_size=16),
+    progress: Progress | None = None,
+    **options: Any,
+) -> tuple[Counterexample | None, TraceReport]:
+    """A request trace through one target, every property on. `options` are those of `run_trace`. O(the trace).
+
+    What breaks is run a second time, since the first does not keep its operations.
+    """
+    report = run_trace(requests, factory(configuration), outside=judging.outside, progress=progress, **options)
+    tally.add("trace", report.operations, {}, {}, {}, {})
+    if report.violation is None:
+        return None, report
+    assert report.failed_at is not None
+    again = run_trace(
+        requests, factory(configuration), outside=judging.outside, record_upto=report.failed_at, **options
+    )
+    found = Counterexample(
+        configuration=configuration,
+        operations=again.recorded,
+        target=target,
+        property_id=report.violation.id,
+        message=report.violation.message,
+        at=report.failed_at,
+        judging=judging,
+        engine="trace",
+        seed="trace",
+        versions=versions(),
+    )
+    return found, report

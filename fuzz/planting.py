@@ -1,8 +1,8 @@
 """A copy of kvcore with a fault planted in its source, so that the code under test needs no switches.
 
-The copy is imported under a name of its own beside the real one (kvcore imports itself relatively), and the kvcore adapter
-drives it like any core. A change that does not apply exactly once is an error, never a skip: a fault that silently no longer
-exists would make the harness look better than it is.
+The copy is imported under a name of its own beside the real one (kvcore imports itself relatively), and the kvcore
+adapter drives it like any core. A change that does not apply exactly once is an error, never a skip: a fault that
+silently no longer exists would make the harness look better than it is.
 
 This room may not know: which faults there are.
 """
@@ -21,7 +21,7 @@ from types import ModuleType
 
 import kvcore
 from properties.operations import Configuration
-from properties.target import Target, TargetFactory
+from properties.target import TargetFactory
 from properties.targets.kvcore import KvcoreTarget
 
 __all__ = ["Change", "DoesNotApply", "plant", "planted"]
@@ -47,7 +47,9 @@ def plant(changes: Sequence[Change]) -> ModuleType:
     for change in changes:
         count = texts.get(change.file, "").count(change.old)
         if count != 1:
-            raise DoesNotApply(f"kvcore/{change.file}: the text to replace occurs {count} times, not once:\n{change.old}")
+            raise DoesNotApply(
+                f"kvcore/{change.file}: the text to replace occurs {count} times, not once:\n{change.old}"
+            )
         texts[change.file] = texts[change.file].replace(change.old, change.new)
     digest = hashlib.sha256("\0".join(f"{name}\0{text}" for name, text in texts.items()).encode()).hexdigest()[:12]
     name = f"kvcore_planted_{digest}"
@@ -77,7 +79,7 @@ def planted(changes: Sequence[Change]) -> TargetFactory:
     """A target factory for the core with `changes`."""
     core = plant(changes)
 
-    def make(configuration: Configuration) -> Target:
+    def make(configuration: Configuration) -> KvcoreTarget:
         return KvcoreTarget(configuration, core)
 
     return make

@@ -24,16 +24,21 @@ class Judging:
     exact: bool = True
 
     def session(self, factory: TargetFactory, configuration: Configuration, strict: bool = False) -> Session:
-        """`strict` compares everything after every operation, which names the operation at fault, at ten times the cost."""
+        """`strict` compares everything after every operation, which names the operation at fault, at ten times the
+        cost.
+        """
         target = factory(configuration)
         if strict:
-            return Session(target, outside=self.outside, exact=self.exact, walk_every=1, contents_every=1, check_every=1)
+            return Session(
+                target, outside=self.outside, exact=self.exact, walk_every=1, contents_every=1, check_every=1
+            )
         return Session(target, outside=self.outside, exact=self.exact)
 
 
 @dataclass(slots=True)
 class Run:
-    """What happened: the session, the operations as far as they got (those of the drain phase included), their outcomes.
+    """What happened: the session, the operations as far as they got (those of the drain phase included), their
+    outcomes.
 
     `at` is the index of the operation that broke the property; len(operations) if the state after all of them does.
     events: the judge's counts before the drain phase.
@@ -59,8 +64,8 @@ def perform(
 ) -> Run:
     """Apply `operations` (or what they yield for the session) to a fresh target, then drain it. Stops at a violation.
 
-    `watch` is called before each operation. An exception that is not a Violation is the harness's own and passes through.
-    """
+    `watch` is called before each operation. An exception that is not a Violation is the harness's own and passes
+    through."""
     session = judging.session(factory, configuration, strict)
     run = Run(session)
     recorded, outcomes, apply = run.operations, run.outcomes, session.apply

@@ -6,7 +6,8 @@ Four passes, repeated until none helps or the deadline is reached:
    failure-inducing input", 2002): replay is tolerant, so any subset of a list is a list;
 2. values: fewer tokens, plainer tokens, fewer entries in a step, no namespace, no match;
 3. the configuration: fewer blocks, smaller blocks, the full hash, the default policies;
-4. a re-search: short random episodes on pools of at most 5 blocks for the same property. Delta debugging alone is stuck in
+4. a re-search: short random episodes on pools of at most 5 blocks for the same property. Delta debugging alone is stuck
+   in
    the story that it was given; a fresh short story is often shorter still.
 
 "Same" means the same property, charged by the same rules. Every candidate is a strict run: everything is compared after
@@ -68,12 +69,14 @@ def shrink(
     episodes: int = 1500,
     progress: Callable[[int, int], None] | None = None,
 ) -> Shrunk:
-    """Shrink until nothing helps or `seconds` of `clock` have passed. At most `episodes` fruitless episodes are searched.
+    """Shrink until nothing helps or `seconds` of `clock` have passed. At most `episodes` fruitless episodes are
+    searched.
 
-    `progress` is called with (operations left, replays). If the counterexample does not fail when judged strictly, it comes
-    back unchanged; if it fails sooner, with another property, that is the one that is kept.
-    """
-    strict = perform(factory, counterexample.configuration, counterexample.operations, counterexample.judging, strict=True)
+    `progress` is called with (operations left, replays). If the counterexample does not fail when judged strictly, it
+    comes back unchanged; if it fails sooner, with another property, that is the one that is kept."""
+    strict = perform(
+        factory, counterexample.configuration, counterexample.operations, counterexample.judging, strict=True
+    )
     if strict.violation is not None:
         counterexample = replace(
             counterexample,
@@ -224,7 +227,9 @@ class _Shrinker:
         self.try_(self.configuration, [_renamed(operation, requests, steps) for operation in self.operations])
 
     def search(self, episodes: int) -> None:
-        """Short episodes on small pools, seeded by the counterexample's own seed, until `episodes` in a row do not help."""
+        """Short episodes on small pools, seeded by the counterexample's own seed, until `episodes` in a row do not
+        help.
+        """
         capabilities = self.factory(self.configuration).capabilities
         fruitless = 0
         number = 0
@@ -266,7 +271,9 @@ _SMALL = Limits(max_blocks=5, max_block_size=4, long_episodes=False)
 
 def _size(configuration: Configuration, operations: Sequence[Operation]) -> tuple[int, ...]:
     """What "shorter" means: operations, then tokens and entries, then the pool."""
-    tokens = sum(len(getattr(operation, "tokens", ())) + len(getattr(operation, "work", ())) for operation in operations)
+    tokens = sum(
+        len(getattr(operation, "tokens", ())) + len(getattr(operation, "work", ())) for operation in operations
+    )
     values = sum(
         sum(token for token in getattr(operation, "tokens", ()) if type(token) is int and token > 0)
         + len(getattr(operation, "namespace", ()))

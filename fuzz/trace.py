@@ -1,15 +1,16 @@
 """A production request trace as operations: real prefix sharing, real lengths, every property on.
 
-`read_trace` reads Mooncake's format (JSON lines, plain or gzip). A trace has no token values, only one id for every 512 tokens
-of a prompt, so `expand` makes values up: id h stands for the tokens 512 h to 512 h + 511, whatever the block size of the
-pool. Generated tokens have values that occur nowhere else. `Schedule` plays the engine: first come first served, continuous
-batching, chunked prefill, preemption by recomputation. `run_trace` drives a target with it, beside the judge or alone.
+`read_trace` reads Mooncake's format (JSON lines, plain or gzip). A trace has no token values, only one id for every 512
+tokens of a prompt, so `expand` makes values up: id h stands for the tokens 512 h to 512 h + 511, whatever the block
+size of the pool. Generated tokens have values that occur nowhere else. `Schedule` plays the engine: first come first
+served, continuous batching, chunked prefill, preemption by recomputation. `run_trace` drives a target with it, beside
+the judge or alone.
 
 Timestamps are ignored: every request is waiting from the start, since what is tested is bookkeeping under load and not
 latency. There is no randomness: the same trace, parameters and target give the same operations.
 
-This room may not know: Hypothesis, torch, any core. The schedule sees nothing but outcomes, and of an admitted request how
-many of its tokens were hit.
+This room may not know: Hypothesis, torch, any core. The schedule sees nothing but outcomes, and of an admitted request
+how many of its tokens were hit.
 """
 
 from __future__ import annotations
@@ -22,10 +23,9 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from io import BufferedReader
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -64,7 +64,7 @@ RECENT = 50
 """Operations that a report shows before a violation."""
 
 
-# ---- reading -----------------------------------------------------------------------------------------------------------
+# ---- reading ---------------------------------------------------------------------------------------------------------
 
 
 class TraceError(ValueError):
@@ -96,8 +96,8 @@ _FORMAT = 'a JSON object with "input_length", "output_length" and "hash_ids" on 
 def read_trace(path: str | Path) -> list[Request]:
     """All requests of a trace in Mooncake's format; plain or gzip, told apart by the first two bytes.
 
-    Blank lines and further fields (`timestamp`) are passed over. Raises TraceError: no such file, damaged or cut gzip, a line
-    that is no JSON object, a field that is missing, of a wrong type or out of range, another number of ids than
+    Blank lines and further fields (`timestamp`) are passed over. Raises TraceError: no such file, damaged or cut gzip,
+    a line that is no JSON object, a field that is missing, of a wrong type or out of range, another number of ids than
     ceil(input_length / 512), no requests at all. O(file).
     """
     requests: list[Request] = []
@@ -105,7 +105,7 @@ def read_trace(path: str | Path) -> list[Request]:
     try:
         with open(path, "rb") as raw:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
-            lines = cast(IO[bytes], gzip.GzipFile(fileobj=raw)) if packed else cast(BufferedReader, raw)
+            lines: Iterable[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw
             for line in lines:
                 number += 1
                 if not line.isspace():
@@ -165,9 +165,9 @@ _OFFSETS = np.arange(UNIT, dtype=np.int32)
 
 
 def expand(hash_ids: Sequence[int], length: int) -> array[int]:
-    """The first `length` tokens that `hash_ids` stand for: 512 h to 512 h + 511 for each id h. int32, O(length) in memory moves.
+    """The first `length` tokens that `hash_ids` stand for: 512 h to 512 h + 511 for each id h. array('i').
 
-    Raises TraceError for an id above MAX_HASH_ID.
+    Raises TraceError for an id above MAX_HASH_ID. O(length), in memory moves.
     """
     if hash_ids and not 0 <= min(hash_ids) <= max(hash_ids) <= MAX_HASH_ID:
         raise TraceError("hash_ids", 0, f"ids {min(hash_ids)} to {max(hash_ids)}", _RANGE)
@@ -177,7 +177,7 @@ def expand(hash_ids: Sequence[int], length: int) -> array[int]:
     return tokens
 
 
-# ---- the schedule ------------------------------------------------------------------------------------------------------
+# ---- the schedule ----------------------------------------------------------------------------------------------------
 
 
 class Stalled(RuntimeError):
@@ -214,21 +214,22 @@ class Schedule:
         while operation is not None:
             operation = schedule.next(session.apply(operation))
 
-    Each round: one token is appended to every request that decodes, oldest first; waiting requests are admitted in order while
-    fewer than `concurrency` are alive; the step carries the decode tokens and, with what they leave of `chunk` tokens, the
-    prompts in order of admission; when `overlap` steps are in flight, the oldest completes; who has all its output is freed.
-    Every output token is appended and computed. A request whose last token is in flight waits for it (no placeholders).
+    Each round: one token is appended to every request that decodes, oldest first; waiting requests are admitted in
+    order while fewer than `concurrency` are alive; the step carries the decode tokens and, with what they leave of
+    `chunk` tokens, the prompts in order of admission; when `overlap` steps are in flight, the oldest completes; who has
+    all its output is freed. Every output token is appended and computed. A request whose last token is in flight waits
+    for it (no placeholders).
 
-    An Allocate that is refused waits at the head of the queue, and is tried again when a request has left. An Append that is
-    refused preempts the youngest: it is freed, goes back to the head with its tokens so far, and waits until a request has
-    left, so that two do not push each other out in turn. If it was in flight, its blocks come when those steps complete, which
-    are then waited for. A request that can never fit, alone or with its output, is dropped.
+    An Allocate that is refused waits at the head of the queue, and is tried again when a request has left. An Append
+    that is refused preempts the youngest: it is freed, goes back to the head with its tokens so far, and waits until a
+    request has left, so that two do not push each other out in turn. If it was in flight, its blocks come when those
+    steps complete, which are then waited for. A request that can never fit, alone or with its output, is dropped.
 
     hit_tokens(name): how many tokens of a request that was just admitted came from the cache.
     requests, dropped, refusals, preemptions, steps: counts so far; `requests` have finished.
     prompt_tokens, hit_tokens: of requests, at their first admission. output_tokens: appended.
 
-    A step costs O(alive), an admission O(its tokens). Raises ValueError for parameters below 1, Stalled.
+    A step costs O(alive), an admission O(its tokens). Raises Stalled; ValueError for parameters below 1.
     """
 
     def __init__(
@@ -263,6 +264,8 @@ class Schedule:
         self._hits = hit_tokens
         self._token = LAST_TOKEN
         self._waiting = deque(_Live(number, request, max_output) for number, request in enumerate(requests))
+        if (generated := sum(live.left for live in self._waiting)) > _GENERATED:
+            raise ValueError(f"{generated} output tokens; there are values for {_GENERATED}, lower max_output")
         self._alive: list[_Live] = []  # by admission, oldest first
         self._in_flight: deque[tuple[int, list[_Live]]] = deque()
         self._held = False  # admission waits until a request has left
@@ -369,7 +372,7 @@ class Schedule:
                 self.dropped += 1
             else:
                 if not alive and not self._in_flight:
-                    raise Stalled(f"nothing is alive, and {live.name} ({len(tokens)} tokens) is refused with {outcome.detail}")
+                    raise Stalled(f"nothing is alive, and {live.name} is refused with {outcome.detail}")
                 self._head = live, tokens
                 self._held = True
                 return
@@ -402,20 +405,20 @@ class Schedule:
             raise Stalled(f"an operation that cannot fail was {outcome and f'{outcome.status}: {outcome.detail}'}")
 
 
-# ---- driving a target --------------------------------------------------------------------------------------------------
+# ---- driving a target ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TraceReport:
     """What a run did. Tokens and blocks are counts.
 
-    requests: finished. dropped: can never fit. prompt_tokens, hit_tokens: at first admission (a preempted request that comes
-    back is not counted again). output_tokens: generated. evictions: published blocks taken for other content, None if the
-    target does not show its counts and nothing checked it. refusals: of Allocate and Append. operations: applied, without the
-    drain phase. seconds: of the whole run, drain included.
+    requests: finished. dropped: can never fit. prompt_tokens, hit_tokens: at first admission (a preempted request that
+    comes back is not counted again). output_tokens: generated. evictions: published blocks taken for other content,
+    None if the target does not show its counts and nothing checked it. refusals: of Allocate and Append. operations:
+    applied, without the drain phase. seconds: of the whole run, drain included.
 
-    violation: what broke, or None; failed_at: the index of that operation (equal to `operations` in the drain phase);
-    recent: the last operations up to it. recorded: with `record_upto`, every operation up to that index.
+    violation: what broke, or None; failed_at: the index of that operation, the drain phase counted on; recent: the last
+    operations up to it. recorded: with `record_upto`, every operation up to that index.
     """
 
     requests: int
@@ -444,7 +447,7 @@ Progress = Callable[[int, int, int], object]
 
 _PROGRESS_EVERY = 4096
 _DRAIN_TOKENS = 1 << 20
-"""Tokens of the largest pool that is drained by a request for the whole of it: one step holds them all as Python integers."""
+"""Slots of the largest pool that is drained by a request for all of it: one step shows them as Python integers."""
 
 
 def run_trace(
@@ -463,18 +466,18 @@ def run_trace(
 ) -> TraceReport:
     """Run `requests` (the first `limit` of them) through a fresh `target`; ends at the first violation.
 
-    checks: all properties, with a Session; off: the target alone, for its own speed. outside: judge from the outside only.
-    max_output, chunk: tokens. concurrency: requests alive at a time. overlap: steps in flight; 1 where the target has no
-    OVERLAP. progress: called every 4,096 operations and at the end.
+    checks: all properties, with a Session; off: the target alone, for its own speed. outside: judge from the outside
+    only. max_output, chunk: tokens. concurrency: requests alive at a time. overlap: steps in flight; 1 where the target
+    has no OVERLAP. progress: called every 4,096 operations and at the end.
 
-    record_upto: keep every operation up to and including this index in `recorded`, and stop there. Otherwise memory does not
-    grow with operations (the judge keeps each distinct block of tokens once), so to write a counterexample, run again on a
-    fresh target with record_upto=failed_at: the same operations come again.
+    record_upto: keep every operation up to and including this index in `recorded`, and stop there. Otherwise memory
+    does not grow with operations (the judge keeps each distinct block of tokens once), so to write a counterexample,
+    run again on a fresh target with record_upto=failed_at: the same operations come again.
 
-    The schedule costs O(what an operation touches), and so do the checks: comparisons of the whole state, O(pool + tables),
-    are made once in `num_blocks / 4` operations (at least 32), and at refusals.
+    The schedule costs O(what an operation touches), and so do the checks: comparisons of the whole state, O(pool +
+    tables), are made once in `num_blocks / 4` operations (at least 32), and at refusals.
 
-    Raises Stalled if the target refuses what must fit and no check noticed; whatever the target raises, with checks off.
+    Raises Stalled if the target refuses what must fit and no check noticed; what the target raises, with checks off.
     """
     if limit is not None:
         requests = requests[:limit]
@@ -488,6 +491,7 @@ def run_trace(
     stop = -1 if record_upto is None else record_upto + 1
     total = len(requests)
     count = 0
+    drained: list[Operation] = []
     violation: Violation | None = None
     failed_at: int | None = None
     evictions: int | None = None
@@ -504,12 +508,13 @@ def run_trace(
             operation = following(outcome)
         evictions = driver.evictions()
         if operation is None:
-            driver.drain(remember)
+            driver.drain(drained.append)
     except Violation as caught:
-        violation, failed_at = caught, count
+        violation, failed_at = caught, count + max(0, len(drained) - 1)
         if evictions is None:
             evictions = driver.evictions()
     seconds = time.perf_counter() - started
+    recent.extend(drained)
     if progress is not None:
         progress(schedule.requests + schedule.dropped, total, count)
     return TraceReport(
@@ -535,10 +540,10 @@ class _Checked:
     """A Session beside the target."""
 
     def __init__(self, target: Target, outside: bool) -> None:
-        # Whole-state comparisons are O(pool), and the one of all contents is O(all histories in the index), which are long
-        # here: so rare that they cost O(1) an operation.
+        # Whole-state comparisons are O(pool), and the one of all contents is O(all histories in the index), which are
+        # long here: so rare that they cost O(1) an operation.
         pool = target.policy.num_blocks
-        histories = pool * pool * target.policy.block_size // 64
+        histories = pool * pool * target.policy.block_size // 2**12
         every = max(32, pool // 4)
         self.session = Session(
             target,
@@ -599,30 +604,29 @@ class _Bare:
 
     def apply(self, operation: Operation) -> Outcome:
         target = self._target
-        kind = type(operation)
         try:
-            if kind is Append:
-                request, tokens = operation.request, operation.tokens  # type: ignore[union-attr]
+            if isinstance(operation, Append):
+                request, tokens = operation.request, operation.tokens
                 length = self._lengths[request]
                 free = self._free() if not length % self._size else 0
                 target.append(request, tokens)
                 self._lengths[request] = length + 1
                 if not length % self._size:
                     self._took(1, free)
-            elif kind is Dispatch:
-                self._steps[operation.step] = target.dispatch(operation.work).handle  # type: ignore[union-attr]
-            elif kind is Complete:
-                target.complete(self._steps.pop(operation.step))  # type: ignore[union-attr]
-            elif kind is Allocate:
-                request, tokens = operation.request, operation.tokens  # type: ignore[union-attr]
+            elif isinstance(operation, Dispatch):
+                self._steps[operation.step] = target.dispatch(operation.work).handle
+            elif isinstance(operation, Complete):
+                target.complete(self._steps.pop(operation.step))
+            elif isinstance(operation, Allocate):
+                request, tokens = operation.request, operation.tokens
                 free = self._free()
                 hits = target.allocate(request, tokens, (), None)
                 self._hits[request] = hits
                 self._lengths[request] = len(tokens)
                 self._took(-(-len(tokens) // self._size) - -(-hits // self._size), free)
-            elif kind is Free:
-                target.free(operation.request)  # type: ignore[union-attr]
-                del self._lengths[operation.request]  # type: ignore[union-attr]
+            elif isinstance(operation, Free):
+                target.free(operation.request)
+                del self._lengths[operation.request]
         except target.refusals as error:
             return Outcome("refused", target.kind(error))
         return _DONE

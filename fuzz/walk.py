@@ -1,12 +1,12 @@
 """The swarm walk: a seeded random walk over operations, the engine for volume.
 
-Each episode draws a configuration, then a *swarm*: which kinds of operation are likely, rare or off, how long prompts are, how
-small the alphabet is, how many steps may be in flight (Groce et al., "Swarm testing", ISSTA 2012). Then it walks, choosing
-operations that are mostly valid in the present state, and some that are not. Short episodes beat long ones, since every one
-draws its swarm anew; a few long ones are kept for what only shows after a while.
+Each episode draws a configuration, then a *swarm*: which kinds of operation are likely, rare or off, how long prompts
+are, how small the alphabet is, how many steps may be in flight (Groce et al., "Swarm testing", ISSTA 2012). Then it
+walks, choosing operations that are mostly valid in the present state, and some that are not. Short episodes beat long
+ones, since every one draws its swarm anew; a few long ones are kept for what only shows after a while.
 
-Three random streams, for the configuration, the choice of operations, and their values, so that a new kind of operation does
-not reshuffle what old seeds did to the others. Nothing else is random: an episode is a function of its seed.
+Three random streams, for the configuration, the choice of operations, and their values, so that a new kind of operation
+does not reshuffle what old seeds did to the others. Nothing else is random: an episode is a function of its seed.
 
 This room may not know: Hypothesis, torch, any core. It reads the judge to see what is live, and changes nothing there.
 """
@@ -115,7 +115,10 @@ class Walk:
         self._value = self._values.random
         random = self._random
         kinds = [kind for kind in MIX if _NEEDS.get(kind, Capability.LOOKUP) in capabilities or kind not in _NEEDS]
-        weights = [MIX[kind] * (random.choice(_SCALES) if kind not in _ALWAYS else random.choice(_SCALES[1:])) for kind in kinds]
+        weights = [
+            MIX[kind] * (random.choice(_SCALES) if kind not in _ALWAYS else random.choice(_SCALES[1:]))
+            for kind in kinds
+        ]
         self._choices: list[Callable[[Session], Operation | None]] = [getattr(self, f"_{kind}") for kind in kinds]
         self._cumulative = list(accumulate(weights))
         self._total = self._cumulative[-1]

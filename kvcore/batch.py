@@ -62,9 +62,7 @@ class Batch:
     def num_tokens(self) -> int:
         return int(self.positions.shape[0])
 
-    def padded(
-        self, *, tokens: int | None = None, sequences: int | None = None, blocks: int | None = None
-    ) -> Batch:
+    def padded(self, *, tokens: int | None = None, sequences: int | None = None, blocks: int | None = None) -> Batch:
         """A copy with room for `tokens` rows, `sequences` sequences and `blocks` table columns, for CUDA graphs.
 
         Padding writes nowhere (slot -1), reads nothing (context length 0, table -1) and belongs to no sequence.
@@ -150,4 +148,3 @@ def build(
         positions=positions,
         slot_mapping=slots,
     )
-

@@ -21,9 +21,7 @@ from .sequence import Sequence, Step
 __all__ = ["check"]
 
 
-def check(
-    pool: BlockPool, live: Mapping[Hashable, Sequence], in_flight: Iterable[Step], config: CacheConfig
-) -> None:
+def check(pool: BlockPool, live: Mapping[Hashable, Sequence], in_flight: Iterable[Step], config: CacheConfig) -> None:
     """Raise Corrupted for the first broken clause. O(pool + index + tables)."""
     steps = list(in_flight)
     sequences = {id(sequence): sequence for sequence in live.values()}
@@ -45,7 +43,11 @@ def _require(holds: bool, clause: str, message: str) -> None:
 
 def _check_states(pool: BlockPool) -> None:
     free, cached = list(pool.free), list(pool.cached())
-    _require(len(cached) == pool.num_cached, "cached-count", f"{len(cached)} blocks listed as cached, {pool.num_cached} counted")
+    _require(
+        len(cached) == pool.num_cached,
+        "cached-count",
+        f"{len(cached)} blocks listed as cached, {pool.num_cached} counted",
+    )
     listed = Counter(free + cached)
     twice = [block for block, times in listed.items() if times > 1]
     _require(not twice, "listed-once", f"blocks {twice} are listed more than once as free or cached")
@@ -102,13 +104,15 @@ def _check_index(pool: BlockPool) -> None:
             "content-interned",
             f"block {block} holds a history that the index has as another content",
         )
-    for link, block in entries:
+    orphans = {id(content) for content in pool.index.orphans()}
+    _require(owned.isdisjoint(orphans), "orphans", "a content that a block holds is kept as an orphan")
+    for _, block in entries:
         content = held[block]
         assert content is not None
         _require(
-            isinstance(content[0], Root) or id(content[0]) in owned,
+            isinstance(content[0], Root) or id(content[0]) in owned or id(content[0]) in orphans,
             "prefix-outlives",
-            f"block {block} is indexed, but nothing holds what comes before it",
+            f"block {block} is indexed, but the content before it is neither held nor kept",
         )
 
 

@@ -10,7 +10,8 @@ Rules that everything here follows (each is a property that the harness checks):
 - Nothing is written into a block that another holder has a reference on, or that is published. A shared tail is copied
   at append; a published tail that is this sequence's alone (after a truncation) leaves the index at append.
 - A block is published when its K/V have been computed (`complete`) *and* all its tokens are named, not before.
-- What a dispatched step reads, writes or copies from is not handed out before it completes. A sequence in flight that is
+- What a dispatched step reads, writes or copies from is not handed out before it completes. A sequence in flight that
+  is
   freed or truncated keeps its blocks until the last step that carries it completes.
 
 Costs: lookup and allocate O(blocks of the request), append and dispatch O(new tokens), free O(its blocks). Nothing is
@@ -38,7 +39,6 @@ from .errors import (
     InvalidFill,
     InvalidLength,
     InvalidNamespace,
-    InvalidTokens,
     MatchMismatch,
     NeverFits,
     NotComputed,
@@ -193,8 +193,8 @@ class BlockManager:
     def append(self, request: Hashable, tokens: Tokens) -> None:
         """Add decode or draft tokens (or `UNKNOWN` placeholders) and take every block that they need.
 
-        If the tail block is partly used and somebody else holds it (another table, or a copy that waits for its step), the
-        table is switched to a new block here; the next step that carries this request carries the copy.
+        If the tail block is partly used and somebody else holds it (another table, or a copy that waits for its step),
+        the table is switched to a new block here; the next step that carries this request carries the copy.
 
         Raises UnknownRequest, InvalidTokens, NeverFits, OutOfBlocks (free, preempt or wait). O(tokens).
         """
@@ -238,7 +238,7 @@ class BlockManager:
                 table.extend(taken)
         if tail >= 0 and not copies:
             # After a truncation into a shared block whose other holders have gone, the tail may still be published.
-            pool.index.remove((tail,))
+            pool.index.withdraw(tail)
         own.extend(new)
         if UNKNOWN in new:
             sequence.unnamed += new.count(UNKNOWN)
@@ -343,10 +343,11 @@ class BlockManager:
                 self._release(sequence)
 
     def truncate(self, request: Hashable, num_tokens: int) -> None:
-        """Cut the sequence to `num_tokens`, to reject draft tokens: anything from its length at allocation (or fork) on.
+        """Cut the sequence to `num_tokens`, to reject draft tokens: anything from its length at allocation (or fork)
+        on.
 
-        Blocks cut off or cut into leave the index, unless somebody else holds them. What a step in flight computes beyond
-        `num_tokens` will not count. A copy that only cut tokens needed is undone.
+        Blocks cut off or cut into leave the index, unless somebody else holds them. What a step in flight computes
+        beyond `num_tokens` will not count. A copy that only cut tokens needed is undone.
 
         Raises UnknownRequest, InvalidLength. O(tokens and blocks cut off + steps in flight of the request).
         """
@@ -373,9 +374,9 @@ class BlockManager:
         references = pool.references
         for block in cut:
             if references[block] == 1:
-                pool.index.remove((block,))
+                pool.index.withdraw(block)
         if num_tokens % block_size and references[table[keep - 1]] == 1:
-            pool.index.remove((table[keep - 1],))
+            pool.index.withdraw(table[keep - 1])
         if sequence.unnamed:
             sequence.unnamed -= tokens[num_tokens:].count(UNKNOWN)
         del tokens[num_tokens:]

@@ -7,9 +7,10 @@ Order of taking: free blocks in the order in which they became free, then cached
 Tables are released tail first, so that a prefix outlives what extends it.
 
 The cached blocks need O(1) at both ends and O(1) removal from the middle, for hits. They are a doubly linked list kept
-in two lists of block numbers, so that releasing or evicting a run of blocks is a few list stores for each: `OrderedDict`
-does the same with an allocation for each block and took twice as long, and taking the head of a plain dict again and
-again scans over the holes left by earlier ones. (vLLM's free list is linked too, through its block objects.)
+in two lists of block numbers, so that releasing or evicting a run of blocks is a few list stores for each:
+`OrderedDict` does the same with an allocation for each block and took twice as long, and taking the head of a plain
+dict again and again scans over the holes left by earlier ones. (vLLM's free list is linked too, through its block
+objects.)
 
 This room may not know: tokens, sequences, steps.
 """

@@ -6,7 +6,14 @@ tokens, however long the prefix before it is.
 
 Why not let an entry name its parent by physical block, or compare the block's own tokens only? Because a block is
 recycled while longer contents still name it, and then the comparison passes for another prefix (nano-vllm issue 163).
-A content lives exactly as long as a block holds it or a longer content needs it, so no other history can take its place.
+A content lives as long as a block holds it or a longer content needs it, so no other history can take its place.
+
+The second half matters after a rollback. Normally what extends a content is evicted before its last owner: tables are
+released tail first, and hits pin whole prefixes. But a truncation takes a block out of the index at once, also where a
+longer content that others built on it is still cached. Then its content becomes an *orphan*: not found, but if the same
+history is computed again it is the same content again, and what extends it is found again. Orphans that nothing extends
+any more are swept out once there are as many as blocks (or twice as many as the last sweep kept): O(1) a rollback,
+amortised.
 
 The index is a dictionary from *links* to blocks: the hash of everything before a block, and the block's own tokens. The
 dictionary compares links in full, so tokens cannot collide; the hash in them can, and then the histories differ and
@@ -50,12 +57,14 @@ class PrefixIndex:
     held: for each block, the content it is published with, or None.
     """
 
-    __slots__ = ("_first", "_more", "_roots", "held")
+    __slots__ = ("_first", "_more", "_orphans", "_roots", "_sweep_at", "held")
 
     def __init__(self, num_blocks: int) -> None:
         self.held: list[Content | None] = [None] * num_blocks
         self._first: dict[bytes, int] = {}
         self._more: dict[bytes, list[int]] = {}  # further blocks with the same link: duplicates, colliding histories
+        self._orphans: dict[bytes, list[Content]] = {}  # by link; rolled back, and perhaps extended by something
+        self._sweep_at = num_blocks
         self._roots: WeakValueDictionary[bytes, Root] = WeakValueDictionary()
 
     def __iter__(self) -> Iterator[tuple[bytes, int]]:
@@ -110,12 +119,12 @@ class PrefixIndex:
             if content is None:
                 if link not in first:
                     first[link] = block
-                    content = (parent, link)
                 else:
                     twins = self._owners(link, parent)
                     self._more.setdefault(link, []).append(block)
-                    content = held[twins[0]] if twins else (parent, link)
-                    assert content is not None
+                    content = held[twins[0]] if twins else None
+                if content is None:
+                    content = self._adopt(parent, link) if link in self._orphans else (parent, link)
                 held[block] = content
             parent = content
 
@@ -142,11 +151,55 @@ class PrefixIndex:
             if not others:
                 del more[link]
 
+    def withdraw(self, block: int) -> None:
+        """An active `block` is rolled back: it leaves the index, if it is in it. O(its owners), amortised."""
+        content = self.held[block]
+        if content is None:
+            return
+        parent, link = content
+        self.remove((block,))
+        if link not in self._first or not self._owners(link, parent):
+            self._orphans.setdefault(link, []).append(content)
+            if len(self._orphans) > self._sweep_at:
+                self._sweep()
+
+    def orphans(self) -> Iterator[Content]:
+        """Contents that were rolled back and may still be extended by something. O(orphans)."""
+        for contents in self._orphans.values():
+            yield from contents
+
     def clear(self) -> None:
         """Forget everything. O(num_blocks)."""
+        self._orphans.clear()
         self.held[:] = [None] * len(self.held)
         self._first.clear()
         self._more.clear()
+
+    def _adopt(self, parent: Root | Content, link: bytes) -> Content:
+        """The orphan that is `link` after `parent`, no longer an orphan; a new content if there is none. O(bucket)."""
+        contents = self._orphans[link]
+        for at, content in enumerate(contents):
+            if content[0] is parent:
+                del contents[at]
+                if not contents:
+                    del self._orphans[link]
+                return content
+        return parent, link
+
+    def _sweep(self) -> None:
+        """Drop the orphans that nothing in the index extends, however indirectly. O(num_blocks + orphans)."""
+        needed: set[int] = set()
+        for content in self.held:
+            parent = content[0] if content is not None else None
+            while isinstance(parent, tuple) and id(parent) not in needed:
+                needed.add(id(parent))
+                parent = parent[0]
+        kept: dict[bytes, list[Content]] = {}
+        for orphan in self.orphans():
+            if id(orphan) in needed:
+                kept.setdefault(orphan[1], []).append(orphan)
+        self._orphans = kept
+        self._sweep_at = max(len(self.held), 2 * len(kept))
 
     def _owners(self, link: bytes, parent: Root | Content) -> list[int]:
         """All blocks that hold exactly `link` after `parent`, earliest published first. O(bucket)."""

@@ -21,8 +21,8 @@ __all__ = ["PendingCopy", "Sequence", "Step"]
 class PendingCopy:
     """A copy-on-write that no step carries yet. It holds the reference on `source` that the table gave up.
 
-    `length` is the sequence's length when the table was switched: as long as tokens beyond it are left, the copy is needed.
-    """
+    `length` is the sequence's length when the table was switched: as long as tokens beyond it are left, the copy is
+    needed."""
 
     __slots__ = ("destination", "length", "source")
 

@@ -1,8 +1,8 @@
 """Operations are data: the small frozen values that a run consists of.
 
-Everything that finds bugs here only *produces* operations, and one `Session` applies them. A run is a list that a person
-can read, edit, shorten and keep; it replays on any target. Operations carry names (request ids, step numbers, match names),
-never positions in a list, so that deleting a line leaves the meaning of the others alone.
+Everything that finds bugs here only *produces* operations, and one `Session` applies them. A run is a list that a
+person can read, edit, shorten and keep; it replays on any target. Operations carry names (request ids, step numbers,
+match names), never positions in a list, so that deleting a line leaves the meaning of the others alone.
 
 The file format is JSON with a schema version. `SCHEMA` only grows; a frozen corpus of every version is in
 `tests/corpus/` and must be read for ever.
@@ -194,8 +194,7 @@ class Reset:
 Operation = Lookup | Allocate | Append | Fill | Dispatch | Complete | Truncate | Fork | Free | Reset
 
 OPERATIONS: dict[str, type[Operation]] = {
-    kind.op: kind
-    for kind in (Lookup, Allocate, Append, Fill, Dispatch, Complete, Truncate, Fork, Free, Reset)
+    kind.op: kind for kind in (Lookup, Allocate, Append, Fill, Dispatch, Complete, Truncate, Fork, Free, Reset)
 }
 
 
@@ -206,7 +205,9 @@ _RUN = 4
 
 
 def encode(operation: Operation) -> dict[str, Any]:
-    """The operation as JSON-ready data. Fields at their default are left out; long token lists become runs. O(tokens)."""
+    """The operation as JSON-ready data. Fields at their default are left out; long token lists become runs.
+    O(tokens).
+    """
     data: dict[str, Any] = {"op": operation.op}
     for field in fields(operation):
         value = getattr(operation, field.name)

@@ -5,13 +5,14 @@
         session.apply(operation)        # raises a Violation
     session.drain()
 
-For each operation: the judge says which refusal is due; the target acts; refusal and error are compared; the judge follows
-what the target chose and accuses it where that is unsound; the laws compare the core's bookkeeping. A violation is charged to
-the first property in the order of harm. After a refusal, and at intervals, everything is compared, so that "a refused
-operation changes nothing" is checked and not believed.
+For each operation: the judge says which refusal is due; the target acts; refusal and error are compared; the judge
+follows what the target chose and accuses it where that is unsound; the laws compare the core's bookkeeping. A violation
+is charged to the first property in the order of harm. After a refusal, and at intervals, everything is compared, so
+that "a refused operation changes nothing" is checked and not believed.
 
-Replay is tolerant: an operation that is invalid in the state it meets is applied all the same, and both sides must refuse it
-with the same error. Skipped, and said, is only what a target has no capability for, and what names a step that there is not.
+Replay is tolerant: an operation that is invalid in the state it meets is applied all the same, and both sides must
+refuse it with the same error. Skipped, and said, is only what a target has no capability for, and what names a step
+that there is not.
 
 This room may not know: where operations come from, and which core it drives.
 """
@@ -63,8 +64,8 @@ class Session:
 
     outside: judge from the outside only, as if the core could not be inspected.
     exact: predict every choice of block, where the target's policy allows it; False leaves safety alone.
-    walk_every, contents_every, check_every: operations between comparisons of all counts, of all histories in the index, and
-    runs of the core's own check. Every refusal also costs a walk.
+    walk_every, contents_every, check_every: operations between comparisons of all counts, of all histories in the
+    index, and runs of the core's own check. Every refusal also costs a walk.
 
     applied: operations done or refused. skipped: reasons and how often. refused: error names and how often.
     kinds: operations applied by kind.
@@ -130,7 +131,9 @@ class Session:
         }
 
     def apply(self, operation: Operation) -> Outcome:
-        """Apply one operation and check every property. Raises Violation. O(what it touches), and walks at intervals."""
+        """Apply one operation and check every property. Raises Violation. O(what it touches), and walks at
+        intervals.
+        """
         kind = type(operation)
         if kind in self._skips:
             return self._skip(self._skips[kind])
@@ -169,9 +172,8 @@ class Session:
     def drain(self, apply: Callable[[Operation], Any] | None = None) -> None:
         """The second phase: stop adding, finish everything, and demand that every block is back.
 
-        Then a request for the whole pool must be admitted, and its warm repeat must hit. The operations go through `apply`
-        (so that a caller can record them). Raises Violation; RELEASE if a block is not back.
-        """
+        Then a request for the whole pool must be admitted, and its warm repeat must hit. The operations go through
+        `apply` (so that a caller can record them). Raises Violation; RELEASE if a block is not back."""
         act: Callable[[Operation], Any] = apply or self.apply
         judge, policy = self.judge, self.judge.policy
         for request in list(judge.lines):
@@ -185,7 +187,9 @@ class Session:
         if Capability.INSPECT in self.capabilities:
             free, cached, active = self.target.counts()
             if free + cached != judge.capacity or active != policy.num_blocks - judge.capacity:
-                raise Release(f"all is freed and completed; the core counts {free} free, {cached} cached, {active} active")
+                raise Release(
+                    f"all is freed and completed; the core counts {free} free, {cached} cached, {active} active"
+                )
         size = judge.capacity * policy.block_size
         tokens = tuple(range(_DRAIN, _DRAIN + size)) if size <= 4096 else _long(size)
         step = max(self.steps, default=0) + 1
@@ -197,7 +201,7 @@ class Session:
             step += 1
         self.walk()
 
-    # ---- one method an operation ---------------------------------------------------------------------------------------
+    # ---- one method an operation -------------------------------------------------------------------------------------
 
     def _lookup(self, operation: Lookup) -> Outcome:
         tokens, namespace = operation.tokens, operation.namespace
@@ -345,7 +349,7 @@ class Session:
         self.judge.after_reset()
         return _DONE
 
-    # ---- what they share -----------------------------------------------------------------------------------------------
+    # ---- what they share ---------------------------------------------------------------------------------------------
 
     def _call(self, expected: str | None, act: Callable[..., Any], *values: Any) -> tuple[Any, Outcome | None]:
         """(result, None) or (None, the refusal). Raises Crash, Admission or Errors."""

@@ -1,8 +1,8 @@
 """What a core must offer to be tested: the target protocol.
 
-A target is an adapter around one core. The Session drives it with plain values and reads back what it chose. What a core
-cannot do, it leaves out of its `capabilities`; operations and properties that need it are then skipped, and the summary
-says so. "How to test your own core" in docs/ walks through a complete adapter.
+A target is an adapter around one core. The Session drives it with plain values and reads back what it chose. What a
+core cannot do, it leaves out of its `capabilities`; operations and properties that need it are then skipped, and the
+summary says so. "How to test your own core" in docs/ walks through a complete adapter.
 
 This room may not know: any core, any model.
 """
@@ -95,8 +95,8 @@ class Inspection:
 class Target(Protocol):
     """One core, fresh and empty. Every method either does what it says or raises one of `refusals` and changes nothing.
 
-    Any other exception is a violation (CRASH). Requests are strings; step handles are whatever `dispatch` put in its view.
-    """
+    Any other exception is a violation (CRASH). Requests are strings; step handles are whatever `dispatch` put in its
+    view."""
 
     name: str
     capabilities: frozenset[Capability]

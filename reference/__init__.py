@@ -1,7 +1,8 @@
 """The model: what a correct paged KV cache does, small, obvious and slow. Read it to learn what is right.
 
-`judge.py` follows a core and judges it; `slots.py` remembers what every slot holds; `histories.py` gives whole histories
-numbers; `predictor.py` knows the order of blocks; `verdicts.py` lists what can be wrong; `policy.py` what a core may choose.
+`judge.py` follows a core and judges it; `slots.py` remembers what every slot holds; `histories.py` gives whole
+histories numbers; `predictor.py` knows the order of blocks; `verdicts.py` lists what can be wrong; `policy.py` what a
+core may choose.
 
 Standard library only. This room knows no other room.
 """

@@ -1,10 +1,10 @@
 """The judge: follows a core's choices and says whether they are sound.
 
 For each operation the Session asks twice. `before_*` says which refusal is due (None if the operation must succeed);
-nothing has changed yet. After the core has acted, `after_*` takes what it chose (hit tokens, block tables, a step's arrays),
-accuses it where that is unsound, and moves on as if it were right. The judge never needs to see inside the core: it knows
-tables, and what was written where. What it *derives* (reference counts, published blocks, free and cached counts) is there
-for the laws in `properties` to compare with the core's own bookkeeping, where a core shows it.
+nothing has changed yet. After the core has acted, `after_*` takes what it chose (hit tokens, block tables, a step's
+arrays), accuses it where that is unsound, and moves on as if it were right. The judge never needs to see inside the
+core: it knows tables, and what was written where. What it *derives* (reference counts, published blocks, free and
+cached counts) is there for the laws in `properties` to compare with the core's own bookkeeping, where a core shows it.
 
 With `policy.exact` a predictor also says which block every choice had to be. There is one model, not two: the predictor
 only orders blocks, and everything it is told comes from here.
@@ -61,9 +61,8 @@ MAX_TOKEN = 2**31 - 1
 class Line:
     """One sequence as the judge sees it (a "line" of tokens; `Sequence` is Python's).
 
-    chain[i] is the history up to the end of logical block i - 1; chain[0] the namespace. It reaches as far as blocks are
-    known to be full and named. Counters as in the core: 0 <= computed <= scheduled <= len(tokens).
-    """
+    chain[i] is the history up to the end of logical block i - 1; chain[0] the namespace. It reaches as far as blocks
+    are known to be full and named. Counters as in the core: 0 <= computed <= scheduled <= len(tokens)."""
 
     __slots__ = (
         "base",
@@ -223,10 +222,12 @@ class Judge:
         length, size = len(line.tokens), self._size
         if hit_tokens >= length:
             self.accuse(Recompute, f"{line.request!r}: all {length} tokens are hit; the last must be computed")
-        if self.policy.reuse == "last_token" and hit_tokens == length - 1 and length % size == 0:
-            # Blocks of one slot: n - 1 hit tokens may be n - 1 blocks or n; the content of the last one tells.
-            if size > 1 or (0 <= table[-1] < len(self.published) and self.published[table[-1]] == line.chain[-1]):
-                return length // size
+        whole = self.policy.reuse == "last_token" and hit_tokens == length - 1 and length % size == 0
+        # Blocks of one slot: n - 1 hit tokens may be n - 1 blocks or n; the content of the last one tells.
+        if whole and size == 1:
+            whole = 0 <= table[-1] < len(self.published) and self.published[table[-1]] == line.chain[-1]
+        if whole:
+            return length // size
         if hit_tokens % size:
             self.accuse(Recompute, f"{line.request!r}: {hit_tokens} hit tokens are not whole blocks of {size}")
         if hit_tokens // size > (length - 1) // size:
@@ -234,7 +235,9 @@ class Judge:
         return min(hit_tokens // size, len(line.chain) - 1)
 
     def _judge_hits(self, line: Line, blocks: list[int], expected: list[int]) -> bool:
-        """Whether `blocks` may be hit for the first blocks of `line`. False if they are so wrong that nothing follows."""
+        """Whether `blocks` may be hit for the first blocks of `line`. False if they are so wrong that nothing
+        follows.
+        """
         size, before = self._size, len(self.findings)
         for logical, block in enumerate(blocks):
             if not 0 <= block < self.policy.num_blocks or block in self.policy.reserved:
@@ -282,7 +285,7 @@ class Judge:
         else:
             self.accuse(History, f"{where}; it holds {has[-64:]}{f' in {namespace}' if namespace else ''}")
 
-    # ---- append, fill, truncate, fork, free, reset ---------------------------------------------------------------------
+    # ---- append, fill, truncate, fork, free, reset -------------------------------------------------------------------
 
     def before_append(self, request: str, tokens: Sequence[int]) -> str | None:
         line = self.lines.get(request)
@@ -605,7 +608,7 @@ class Judge:
             if cu_seqlens[index] != row or cu_seqlens[index + 1] != after:
                 self.accuse(
                     Mapping,
-                    f"rows of {name!r} are {cu_seqlens[index]} to {cu_seqlens[index + 1]} by cu_seqlens, not {row} to {after}",
+                    f"cu_seqlens puts {name!r} at rows {cu_seqlens[index]} to {cu_seqlens[index + 1]}, not {row} to {after}",
                 )
             if context_lengths[index] != end:
                 self.accuse(Mapping, f"context length of {name!r} is {context_lengths[index]}, not {end}")
@@ -614,9 +617,13 @@ class Judge:
             if shown[:width] != table or any(block != -1 for block in shown[width:]):
                 self.accuse(Mapping, f"the step's block table of {name!r} is {list(shown)}, its table {table}")
             if positions[row:after] != list(range(start, end)):
-                self.accuse(Mapping, f"positions of {name!r} are {list(positions[row:after])[:32]}, not {start} to {end - 1}")
+                self.accuse(
+                    Mapping, f"positions of {name!r} are {list(positions[row:after])[:32]}, not {start} to {end - 1}"
+                )
             if row_sequences[row:after] != [index] * (end - start):
-                self.accuse(Mapping, f"rows {row} to {after - 1} belong to sequence {index}, not {row_sequences[row:after]}")
+                self.accuse(
+                    Mapping, f"rows {row} to {after - 1} belong to sequence {index}, not {row_sequences[row:after]}"
+                )
             position = start
             while position < end:
                 logical = position // size
@@ -729,7 +736,9 @@ class Judge:
             if blocks != predicted and len(predicted) == len(blocks):
                 at = next(i for i, pair in enumerate(zip(blocks, predicted, strict=True)) if pair[0] != pair[1])
                 kind = Eviction if self.published[predicted[at]] is not None else Exact
-                self.accuse(kind, f"{line.request!r} takes new blocks {blocks}; by the order of release they are {predicted}")
+                self.accuse(
+                    kind, f"{line.request!r} takes new blocks {blocks}; by the order of release they are {predicted}"
+                )
         for block in blocks:
             if not 0 <= block < self.policy.num_blocks or block in self.policy.reserved:
                 self.accuse(Mapping, f"{line.request!r} is given block {block}, which does not exist or is reserved")

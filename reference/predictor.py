@@ -1,7 +1,8 @@
 """Which block a core with the stated order of blocks has to choose.
 
-New blocks come from the free ones in the order in which they became free (at first 0 to N - 1), then from the cached ones,
-least recently released first. The predictor only watches what becomes free, cached and active; it decides nothing.
+New blocks come from the free ones in the order in which they became free (at first 0 to N - 1), then from the cached
+ones, least recently released first. The predictor only watches what becomes free, cached and active; it decides
+nothing.
 
 This room may not know: tokens, requests.
 """

@@ -1,11 +1,11 @@
 """The slot oracle: what every slot of the pool was last written with.
 
 For each block it remembers the history before the block and the tokens written into it, in the order of the stream:
-copies and writes take effect when a step is dispatched, since later steps may read what earlier ones write. Whole blocks
-are kept as blocks; a slot's full history is the history before its block and the block's tokens up to it.
+copies and writes take effect when a step is dispatched, since later steps may read what earlier ones write. Whole
+blocks are kept as blocks; a slot's full history is the history before its block and the block's tokens up to it.
 
-A block keeps what was written until it is overwritten, whoever owns it by then: that is how a real pool behaves, and why
-a stale read gives somebody else's tokens and not an error.
+A block keeps what was written until it is overwritten, whoever owns it by then: that is how a real pool behaves, and
+why a stale read gives somebody else's tokens and not an error.
 
 This room may not know: who may read or write; that is the judge's.
 """

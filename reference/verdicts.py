@@ -1,8 +1,9 @@
 """The properties: what can be wrong with a core, in order of harm.
 
-One class each, so that Hypothesis, the shrinker and a reader tell them apart. An operation that breaks several is charged
-to the first in this order: what corrupts an answer before what merely miscounts, and the prediction of exact choices last,
-since a wrong choice of block is often only the first sign of something worse.
+One class each, so that Hypothesis, the shrinker and a reader tell them apart. An operation that breaks several is
+charged
+to the first in this order: what corrupts an answer before what merely miscounts, and the prediction of exact choices
+last, since a wrong choice of block is often only the first sign of something worse.
 
 This room may not know: how a violation is found.
 """
@@ -81,7 +82,9 @@ class Lifetime(Violation):
 
 
 class Exclusive(Violation):
-    """A step writes only blocks that its sequence holds alone and that are not published; no block goes to two tables."""
+    """A step writes only blocks that its sequence holds alone and that are not published; no block goes to two
+    tables.
+    """
 
 
 class Publish(Violation):
@@ -93,7 +96,9 @@ class Rollback(Violation):
 
 
 class Mapping(Violation):
-    """Slot, position, packed row and block table follow their formulas for every scheduled token; padding writes nowhere."""
+    """Slot, position, packed row and block table follow their formulas for every scheduled token; padding writes
+    nowhere.
+    """
 
 
 class Recompute(Violation):

@@ -1,10 +1,9 @@
 """Faults planted by hand: twelve ways in which real block managers have been wrong, as changes of kvcore's source.
 
 `blind` is the property that must catch the fault with the core judged from the outside and nothing predicted, as if the
-model shared the mistake about the order of blocks: the harm itself is then the only witness. None where a fault does no harm
-that can be seen from outside without knowing the policy. `minimum` is the length of the shortest counterexample known,
-under full judging and blind.
-"""
+model shared the mistake about the order of blocks: the harm itself is then the only witness. None where a fault does no
+harm that can be seen from outside without knowing the policy. `minimum` is the length of the shortest counterexample
+known, under full judging and blind."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ def _fault(name: str, full: str, blind: str, minimum: tuple[int, int], *changes:
     return Fault(name, changes, frozenset(full.split()), frozenset(blind.split()), minimum)
 
 
-_REMOVE = '''            if link not in more:
+_REMOVE = """            if link not in more:
                 del first[link]
                 continue
             others = more[link]
@@ -38,7 +37,7 @@ _REMOVE = '''            if link not in more:
                 others.remove(block)
             if not others:
                 del more[link]
-'''
+"""
 
 FAULTS: tuple[Fault, ...] = (
     _fault(
@@ -75,14 +74,20 @@ FAULTS: tuple[Fault, ...] = (
         "CONSERVATION",
         "EXCLUSIVE LIFETIME ADMISSION",
         (99, 99),
-        Change("pool.py", "            if not references[block]:\n                before,", "            if False:\n                before,"),
+        Change(
+            "pool.py",
+            "            if not references[block]:\n                before,",
+            "            if False:\n                before,",
+        ),
     ),
     _fault(
         "partly computed block published",
         "OWNERSHIP FRESHNESS",
         "FRESHNESS EXCLUSIVE",
         (99, 99),
-        Change("manager.py", "if end // block_size > sequence.published:", "if -(-end // block_size) > sequence.published:"),
+        Change(
+            "manager.py", "if end // block_size > sequence.published:", "if -(-end // block_size) > sequence.published:"
+        ),
         Change(
             "manager.py",
             "first, last = sequence.published, sequence.computed // block_size",
@@ -122,13 +127,14 @@ FAULTS: tuple[Fault, ...] = (
         (99, 99),
         Change(
             "manager.py",
-            "        for block in cut:\n            if references[block] == 1:\n                pool.index.remove((block,))\n",
+            "        for block in cut:\n            if references[block] == 1:\n"
+            "                pool.index.withdraw(block)\n",
             "",
         ),
         Change(
             "manager.py",
             "        if num_tokens % block_size and references[table[keep - 1]] == 1:\n"
-            "            pool.index.remove((table[keep - 1],))\n",
+            "            pool.index.withdraw(table[keep - 1])\n",
             "",
         ),
     ),
@@ -146,12 +152,16 @@ FAULTS: tuple[Fault, ...] = (
         (99, 99),
         Change(
             "manager.py",
-            "        misses = num_blocks - hits\n        revived = sum(1 for block in blocks if not pool.references[block])\n",
-            "        misses = num_blocks - hits\n        revived = sum(1 for block in blocks if not pool.references[block])\n"
+            "        revived = sum(1 for block in blocks if not pool.references[block])\n",
+            "        revived = sum(1 for block in blocks if not pool.references[block])\n"
             "        available = pool.available\n        pool.pin(blocks)\n",
         ),
         Change("manager.py", "if misses + revived > pool.available:", "if misses + revived > available:"),
-        Change("manager.py", "\n        pool.pin(blocks)\n        blocks += pool.take(misses)\n", "\n        blocks += pool.take(misses)\n"),
+        Change(
+            "manager.py",
+            "\n        pool.pin(blocks)\n        blocks += pool.take(misses)\n",
+            "\n        blocks += pool.take(misses)\n",
+        ),
     ),
     _fault(
         "free in forward order (NV-13)",

@@ -77,6 +77,7 @@ def state(manager: BlockManager) -> dict[str, Any]:
         "cached": list(pool.cached()),
         "index": list(pool.index),
         "held": [id(content) for content in pool.index.held],
+        "orphans": [id(content) for content in pool.index.orphans()],
         "requests": list(manager._sequences),
         "sequences": {key: _sequence_state(sequence) for key, sequence in sequences.items()},
         "steps": [

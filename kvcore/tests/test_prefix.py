@@ -166,13 +166,85 @@ def test_removing_what_is_not_there_changes_nothing():
     assert walk(index, P) == [1]
 
 
-def test_a_content_lives_as_long_as_a_longer_one_needs_it():
-    """Its first block goes and is computed again: what extends it has the same history and must be found again."""
+# ---- rollback --------------------------------------------------------------------------------------------------------
+
+
+def test_a_block_rolled_back_is_not_found():
     index = index_with(([1, 2], [P, T]))
-    index.remove([1])
+    index.withdraw(1)
     assert walk(index, P, T) == []
+    assert [block for _, block in index] == [2]
+
+
+def test_a_content_lives_as_long_as_a_longer_one_needs_it():
+    """Its block is rolled back and computed again elsewhere: what extends it has the same history and is found again."""
+    index = index_with(([1, 2], [P, T]))
+    index.withdraw(1)
     index.publish([3], index.root(b""), [P])
     assert walk(index, P, T) == [3, 2]
+    assert list(index.orphans()) == []
+
+
+def test_a_whole_chain_of_contents_comes_back():
+    index = index_with(([1, 2, 3, 4], [P, T, X, Q]))
+    for block in (3, 2, 1):
+        index.withdraw(block)
+    index.publish([5, 6], index.root(b""), [P, T])
+    assert walk(index, P, T, X, Q) == [5, 6]
+    index.publish([5, 6, 7], index.root(b""), [P, T, X])
+    assert walk(index, P, T, X, Q) == [5, 6, 7, 4]
+
+
+def test_an_orphan_is_not_taken_for_the_same_link_after_another_history():
+    index = index_with(([1, 2, 3], [P, T, X]))
+    index.withdraw(2)
+    index.publish([4, 5], index.root(b""), [Q, T])
+    assert walk(index, Q, T, X) == [4, 5]
+    index.publish([6], index.root(b"other"), [P])
+    assert walk(index, P, T, X, namespace=b"other") == [6]
+    index.publish([1, 7], index.root(b""), [P, T])
+    assert walk(index, P, T, X) == [1, 7, 3]
+
+
+def test_a_content_with_another_owner_is_no_orphan():
+    index = index_with(([1, 2], [P, T]), ([3], [P]))
+    index.withdraw(1)
+    assert list(index.orphans()) == []
+    assert walk(index, P, T) == [3, 2]
+
+
+def test_rolling_back_what_is_not_published_changes_nothing():
+    index = index_with(([1], [P]))
+    index.withdraw(2)
+    assert walk(index, P) == [1] and list(index.orphans()) == []
+
+
+def test_orphans_that_nothing_extends_are_swept_out():
+    index = index_with(([1, 2], [P, T]))
+    index.withdraw(1)
+    for number in range(200):
+        index.publish([3], index.root(b""), [b"%d" % number])
+        index.withdraw(3)
+        assert len(list(index.orphans())) <= 17
+    index.publish([3], index.root(b""), [P])
+    assert walk(index, P, T) == [3, 2]
+
+
+def test_orphans_are_swept_out_under_colliding_links_too():
+    """Histories whose links collide (a constant hash) share one bucket; it must not grow with every rollback."""
+    index = index_with()
+    for number in range(200):
+        index.publish([3, 4], index.root(b""), [b"%d" % number, T])
+        index.withdraw(4)
+        index.withdraw(3)
+    assert len(list(index.orphans())) <= 2 * 17
+
+
+def test_clear_forgets_orphans():
+    index = index_with(([1, 2], [P, T]))
+    index.withdraw(1)
+    index.clear()
+    assert list(index.orphans()) == []
 
 
 def test_clear_forgets_everything():

@@ -47,11 +47,13 @@ class Bookkeeping:
                     self._accuse(session, block, count, indexed)
         for request, line in judge.lines.items():
             if seen.tables.get(request) != line.table:
-                raise Mapping(f"the table of {request!r} has changed to {seen.tables.get(request)}; it was {line.table}")
+                raise Mapping(
+                    f"the table of {request!r} has changed to {seen.tables.get(request)}; it was {line.table}"
+                )
             lengths = len(line.tokens), line.scheduled, line.computed
             if seen.lengths and seen.lengths[request] != lengths:
                 raise Rollback(
-                    f"the core counts (tokens, scheduled, computed) = {seen.lengths[request]} for {request!r}, not {lengths}"
+                    f"{request!r} has (tokens, scheduled, computed) = {seen.lengths[request]} in the core, not {lengths}"
                 )
         if extra := sorted(set(seen.tables) - set(judge.lines)):
             raise Conservation(f"the core still has requests {extra}, which are not live")

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, ClassVar
 
-from hypothesis import Verbosity, reject, seed, settings
+from hypothesis import Phase, Verbosity, reject, seed, settings
 from hypothesis.errors import Flaky
 from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, initialize, rule
 
@@ -36,6 +36,11 @@ __all__ = ["AllocatorMachine", "MachineReport", "Record", "machine_for", "run_ma
 
 Record = Callable[[Configuration, list[Operation], Violation], None]
 """Takes a counterexample. Called for the first violation, for each smaller one, and last for the smallest."""
+
+SHARD = 10
+"""Examples a seed. After its first ten, Hypothesis spends five of six examples on copying parts of an earlier one over others
+of it, and they keep that one's configuration. Measured on 35 planted faults, 150 examples of one seed missed 13 of 70 times
+what 15 seeds of ten found all but 3 times, in a third of the operations."""
 
 Tally = Callable[["AllocatorMachine"], None]
 
@@ -160,7 +165,9 @@ def run_machine(
     outside: bool = False,
     exact: bool = True,
 ) -> MachineReport:
-    """Run the machine once, under these settings and this seed. Prints nothing; may be called again and again.
+    """Run the machine under these settings and this seed. Prints nothing; may be called again and again.
+
+    The examples come in shards of `SHARD`, each with a seed derived from `seed_number`; see there for why.
 
     A violation is reported, not raised; only violations of the same property count from then on, so that shrinking keeps
     it. Whatever else goes wrong is raised. record: given each counterexample as soon as it is found. O(examples * steps).
@@ -191,17 +198,25 @@ def run_machine(
                 total[name] = total.get(name, 0) + count
 
     machine = machine_for(factory, record=keep, tally=tally, outside=outside, exact=exact)
-    quiet = settings(chosen, verbosity=Verbosity.quiet, print_blob=False, report_multiple_bugs=False)
+    quiet = {"verbosity": Verbosity.quiet, "print_blob": False, "report_multiple_bugs": False}
+    generated = [phase for phase in chosen.phases if phase is not Phase.reuse]
     begun = perf_counter()
-    try:
-        seed(seed_number)(get_state_machine_test(machine, settings=quiet))()
-    except Violation:
-        if report.violation is None:
-            raise
-    except Flaky:
-        if report.violation is None:
-            raise
-        report.flaky = True
+    for shard, first in enumerate(range(0, chosen.max_examples, SHARD)):
+        # What an earlier run has stored is tried once, not by every shard.
+        phases = generated if shard else chosen.phases
+        size = min(SHARD, chosen.max_examples - first)
+        test = get_state_machine_test(machine, settings=settings(chosen, max_examples=size, phases=phases, **quiet))
+        try:
+            seed(seed_number << 16 | shard)(test)()
+        except Violation:
+            if report.violation is None:
+                raise
+        except Flaky:
+            if report.violation is None:
+                raise
+            report.flaky = True
+        if report.violation is not None:
+            break
     report.seconds = perf_counter() - begun
     if report.violation is not None:
         # Neither the frames of the run nor Hypothesis's notes: the counterexample says it all.

@@ -25,7 +25,7 @@ def load(name: str) -> TargetFactory:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise UnknownTarget(
-            f"no target {name!r}: cannot import {module_name} ({error}); give the name of a file in properties/targets, "
+            f"no target {name!r}: cannot import {module_name} ({error}); name a file in properties/targets, "
             "or package.module:factory"
         ) from error
     factory: TargetFactory | None = getattr(module, attribute, None)

@@ -14,7 +14,7 @@ import kvcore
 from reference import Policy
 
 from ..operations import Configuration, Namespace, Tokens
-from ..target import Capability, Found, Inspection, StepView
+from ..target import Capability, Found, Inspection, StepView, Target
 
 __all__ = ["KvcoreTarget", "make"]
 
@@ -32,7 +32,7 @@ class KvcoreTarget:
             caching=configuration.caching,
             reuse=configuration.reuse,
         )
-        self.refusals = (core.CacheError,)
+        self.refusals: tuple[type[Exception], ...] = (core.CacheError,)
         self._corrupted = core.Corrupted
         self._namespace = core.Namespace
         self._namespaces: dict[Namespace, Any] = {}
@@ -157,7 +157,7 @@ class KvcoreTarget:
     def check(self) -> None:
         self.manager.check()
 
-    def clone(self) -> KvcoreTarget:
+    def clone(self) -> Target:
         return copy.deepcopy(self)
 
     def canonical(self) -> Any:

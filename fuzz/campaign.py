@@ -1,0 +1,278 @@
+"""A campaign: engines take turns on one target until the budget is spent; what they find is written, shrunk and summed
+up.
+
+A finding is on disk before anything else is done with it. A campaign that is given a seed does the same operations
+again, in the same order; only how far it gets depends on the machine.
+
+This room may not know: the terminal (a `Display` is told what happens), any core.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from properties.coverage import unchecked
+from properties.ledger import EVENTS, THRESHOLD
+from properties.operations import Configuration
+from properties.target import TargetFactory
+from reference import PROPERTIES
+
+from .counterexample import Counterexample, versions, write
+from .engines import Clock, Tally, hypothesis, swarm, trace
+from .run import Judging
+from .shrink import shrink
+from .trace import Request, TraceReport
+
+__all__ = [
+    "CLEAN",
+    "HARNESS",
+    "INTERRUPTED",
+    "NOTHING",
+    "USAGE",
+    "VIOLATION",
+    "Display",
+    "Finding",
+    "Plan",
+    "Result",
+    "run",
+    "trace_figures",
+]
+
+CLEAN, VIOLATION, USAGE, HARNESS, NOTHING, INTERRUPTED = 0, 1, 2, 3, 4, 130
+"""Exit statuses, of campaigns and of every command."""
+
+ENGINES = ("trace", "walk", "hypothesis")
+
+_SLICE = {"walk": 3.0, "hypothesis": 2.0}
+"""Seconds of a turn."""
+
+
+class Display(Protocol):
+    """Is told what happens, and shows it or not."""
+
+    def turn(self, engine: str) -> None: ...
+
+    def progress(self, tally: Tally, elapsed: float, findings: int) -> None: ...
+
+    def found(self, finding: Finding) -> None: ...
+
+    def shrinking(self, operations: int, replays: int) -> None: ...
+
+    def shrunk(self, finding: Finding) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to do. budget and shrink are seconds; max_findings ends the campaign (each property is one finding)."""
+
+    target: str
+    seed: str
+    budget: float
+    out: Path
+    engines: tuple[str, ...] = ENGINES
+    judging: Judging = Judging()
+    shrink: float = 10.0
+    max_findings: int = 1
+    requests: Sequence[Request] = ()
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One counterexample on disk, shrunk if there was time."""
+
+    path: Path
+    counterexample: Counterexample
+    found_after: int
+    length_found: int
+
+
+@dataclass
+class Result:
+    """How it ended. `status` is an exit status."""
+
+    plan: Plan
+    status: int = CLEAN
+    seconds: float = 0.0
+    tally: Tally = field(default_factory=Tally)
+    findings: list[Finding] = field(default_factory=list)
+    trace: TraceReport | None = None
+    missing: list[str] = field(default_factory=list)
+    unchecked: dict[str, str] = field(default_factory=dict)
+    complaint: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        tally = self.tally
+        return {
+            "schema": 1,
+            "status": self.status,
+            "complaint": self.complaint,
+            "target": self.plan.target,
+            "seed": self.plan.seed,
+            "judging": asdict(self.plan.judging),
+            "budget_seconds": self.plan.budget,
+            "seconds": round(self.seconds, 3),
+            "operations": tally.operations,
+            "episodes": tally.episodes,
+            "engines": {
+                engine: {
+                    "operations": count,
+                    "seconds": round(tally.seconds.get(engine, 0.0), 3),
+                    "operations_per_second": round(count / tally.seconds[engine])
+                    if tally.seconds.get(engine)
+                    else None,
+                }
+                for engine, count in tally.by_engine.items()
+            },
+            "kinds": dict(sorted(tally.kinds.items())),
+            "refused": dict(sorted(tally.refused.items())),
+            "skipped": dict(sorted(tally.skipped.items())),
+            "properties": {name: self.unchecked.get(name, "checked") for name in PROPERTIES},
+            "sometimes": {name: tally.ledger.counts.get(name, 0) for name in EVENTS},
+            "never_happened": self.missing,
+            "trace": trace_figures(self.trace) if self.trace is not None else None,
+            "findings": [
+                {
+                    "file": finding.path.name,
+                    "property": finding.counterexample.property_id,
+                    "message": finding.counterexample.message,
+                    "operations": len(finding.counterexample.operations),
+                    "operations_when_found": finding.length_found,
+                    "found_after_operations": finding.found_after,
+                    "engine": finding.counterexample.engine,
+                    "seed": finding.counterexample.seed,
+                    "replay": f"python -m fuzz replay {finding.path}",
+                }
+                for finding in self.findings
+            ],
+            "versions": versions(),
+        }
+
+
+def trace_figures(report: TraceReport) -> dict[str, Any]:
+    """The figures of a trace run, as JSON-ready data."""
+    names = "requests dropped prompt_tokens hit_tokens output_tokens evictions refusals preemptions steps operations"
+    figures: dict[str, Any] = {name: getattr(report, name) for name in names.split()}
+    figures["seconds"] = round(report.seconds, 3)
+    figures["operations_per_second"] = round(report.operations_per_second)
+    figures["violation"] = str(report.violation) if report.violation is not None else None
+    return figures
+
+
+def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> Result:
+    """Run the campaign; writes findings and summary.json under plan.out. A KeyboardInterrupt ends it, with all that
+    it has.
+    """
+    result = Result(plan)
+    start = clock()
+    target = factory(Configuration())
+    exact = plan.judging.exact and target.policy.exact
+    capabilities = plan.judging.session(factory, Configuration()).capabilities
+    result.unchecked = unchecked(capabilities, exact)
+    try:
+        _take_turns(result, factory, clock, start, display)
+    except KeyboardInterrupt:
+        result.status, result.complaint = INTERRUPTED, "interrupted"
+    result.seconds = clock() - start
+    tally = result.tally
+    result.missing = tally.ledger.missing(capabilities)
+    if result.status == CLEAN:
+        if result.findings:
+            result.status = VIOLATION
+        elif not tally.operations:
+            result.status, result.complaint = NOTHING, "no operation was executed; give a larger budget"
+        elif result.missing and tally.by_engine.get("walk", 0) >= THRESHOLD:
+            result.status = HARNESS
+            result.complaint = f"{tally.operations} operations and never: {', '.join(result.missing)}"
+    plan.out.mkdir(parents=True, exist_ok=True)
+    (plan.out / "summary.json").write_text(json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8")
+    return result
+
+
+def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: float, display: Display) -> None:
+    plan, tally = result.plan, result.tally
+    deadline = start + plan.budget
+    next_episode = next_chunk = 0
+    known: set[str | None] = set()
+
+    def progress() -> None:
+        display.progress(tally, clock() - start, len(result.findings))
+
+    if "trace" in plan.engines and plan.requests:
+        display.turn("trace")
+        began = clock()
+        found, result.trace = trace(
+            factory, plan.target, plan.requests, plan.judging, tally, progress=lambda *_: progress()
+        )
+        tally.seconds["trace"] = clock() - began
+        if found is not None:
+            _settle(result, found, factory, clock, display, known)
+    turns = [engine for engine in plan.engines if engine in _SLICE]
+    while turns and clock() < deadline and len(result.findings) < plan.max_findings:
+        for engine in turns:
+            began = clock()
+            until = min(deadline, began + _SLICE[engine])
+            if began >= deadline or len(result.findings) >= plan.max_findings:
+                break
+            display.turn(engine)
+            if engine == "walk":
+                found, next_episode = swarm(
+                    factory,
+                    plan.target,
+                    plan.seed,
+                    plan.judging,
+                    tally,
+                    clock=clock,
+                    deadline=until,
+                    first=next_episode,
+                    progress=progress,
+                )
+            else:
+                found, next_chunk = hypothesis(
+                    factory,
+                    plan.target,
+                    plan.seed,
+                    plan.judging,
+                    tally,
+                    clock=clock,
+                    deadline=until,
+                    first=next_chunk,
+                    progress=progress,
+                )
+            tally.seconds[engine] = tally.seconds.get(engine, 0.0) + clock() - began
+            progress()
+            if found is not None:
+                _settle(result, found, factory, clock, display, known)
+
+
+def _settle(
+    result: Result,
+    found: Counterexample,
+    factory: TargetFactory,
+    clock: Clock,
+    display: Display,
+    known: set[str | None],
+) -> None:
+    """Write a finding as it is, then shrink it and write it again. One finding a property."""
+    if found.property_id in known:
+        return
+    known.add(found.property_id)
+    plan = result.plan
+    path = plan.out / "findings" / f"{found.property_id}-{len(result.findings) + 1}.json"
+    finding = Finding(write(found, path), found, result.tally.operations, len(found.operations))
+    result.findings.append(finding)
+    display.found(finding)
+    if plan.shrink > 0:
+        shrunk = shrink(found, factory, clock=clock, seconds=plan.shrink, progress=display.shrinking)
+        smaller = shrunk.counterexample
+        final = path.with_name(f"{smaller.property_id}-{len(result.findings)}.json")
+        write(smaller, final)
+        if final != path:
+            path.unlink()
+        known.add(smaller.property_id)
+        finding = replace(finding, path=final, counterexample=smaller)
+        result.findings[-1] = finding
+        display.shrunk(finding)

@@ -1,0 +1,448 @@
+"""The command line: `python -m fuzz run | replay | trace`.
+
+Exit statuses, of every command: 0 clean, 1 violation, 2 usage (also unreadable files), 3 the harness itself failed,
+4 nothing was executed, 130 interrupted.
+
+This room may not know: how things are done; it reads arguments, shows progress, and picks the exit status.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+from enum import Enum
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from properties.operations import Configuration, Operation
+from properties.target import TargetFactory
+from properties.targets import UnknownTarget, load
+
+from . import campaign
+from .campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, USAGE, VIOLATION, Finding, Plan, Result
+from .counterexample import Unreadable, read, write
+from .engines import Tally
+from .engines import trace as run_checked
+from .page import render
+from .run import Judging, Run, perform
+from .show import Timeline, describe
+from .trace import TraceError, read_trace, run_trace
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    help="Break a paged KV-cache core: campaigns, replay of counterexamples, request traces.\n\n"
+    "Exit status: 0 clean, 1 violation, 2 usage, 3 the harness failed, 4 nothing was executed, 130 interrupted.",
+)
+console = Console(highlight=False)
+complaints = Console(stderr=True, highlight=False)
+
+
+class Engine(str, Enum):
+    all = "all"
+    trace = "trace"
+    walk = "walk"
+    hypothesis = "hypothesis"
+
+
+class Reuse(str, Enum):
+    last_block = "last_block"
+    last_token = "last_token"
+
+
+def _usage(message: str) -> NoReturn:
+    complaints.print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
+    raise typer.Exit(USAGE)
+
+
+def _factory(target: str) -> TargetFactory:
+    try:
+        return load(target)
+    except UnknownTarget as error:
+        _usage(str(error))
+
+
+def _seconds(text: str) -> float:
+    """45, 45s, 10m or 2h."""
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+    try:
+        seconds = float(text[:-1]) * unit if unit else float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a time; give seconds or 45s, 10m, 2h") from None
+    if seconds < 0:
+        raise typer.BadParameter(f"{text!r} is negative; give a time from 0 on")
+    return seconds
+
+
+TargetOption = Annotated[str, typer.Option(help="A file of properties/targets (kvcore), or package.module:factory.")]
+OutsideOption = Annotated[
+    bool, typer.Option("--outside", help="Judge from the outside only: do not look into the core.")
+]
+SafetyOption = Annotated[
+    bool, typer.Option("--safety", help="Do not predict which blocks are chosen; judge harm alone.")
+]
+
+
+def _built_in_trace() -> Any:
+    return resources.files("fuzz") / "traces" / "multi_turn.jsonl"
+
+
+# ---- run -------------------------------------------------------------------------------------------------------------
+
+
+class _Display:
+    """Progress on a terminal as a bar, elsewhere as a line now and then."""
+
+    def __init__(self, budget: float) -> None:
+        self.budget = budget
+        self._engine = ""
+        self._said = 0.0
+        self._bar = Progress(
+            TextColumn("[bold]{task.fields[engine]:<11}"),
+            BarColumn(bar_width=28),
+            TextColumn("{task.fields[operations]:>12,} checked operations  {task.fields[rate]:>7,}/s"),
+            TextColumn("{task.fields[findings]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=budget or 1, engine="", operations=0, rate=0, findings="")
+
+    def __enter__(self) -> _Display:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def turn(self, engine: str) -> None:
+        self._engine = engine
+        self._bar.update(self._task, engine=engine)
+
+    def progress(self, tally: Tally, elapsed: float, findings: int) -> None:
+        spent = sum(tally.seconds.values()) or elapsed
+        rate = int(tally.operations / spent) if spent else 0
+        said = f"[red]{findings} found[/]" if findings else "[green]clean[/]"
+        self._bar.update(
+            self._task, completed=min(elapsed, self.budget), operations=tally.operations, rate=rate, findings=said
+        )
+        if not console.is_terminal and elapsed - self._said >= 10:
+            self._said = elapsed
+            console.print(f"  {elapsed:5.0f} s  {self._engine:<10} {tally.operations:>12,} checked operations  {said}")
+
+    def found(self, finding: Finding) -> None:
+        found = finding.counterexample
+        console.print(
+            f"[bold red]{found.property_id}[/] by {found.engine} after {finding.found_after:,} operations: "
+            f"{escape(found.message)}",
+            soft_wrap=True,
+        )
+        console.print(f"  kept in {finding.path} ({finding.length_found} operations), shrinking ...", soft_wrap=True)
+
+    def shrinking(self, operations: int, replays: int) -> None:
+        self._bar.update(self._task, engine="shrinking", findings=f"[red]{operations} operations, {replays} replays[/]")
+
+    def shrunk(self, finding: Finding) -> None:
+        found = finding.counterexample
+        console.print(f"[bold red]{found.property_id}[/] {escape(found.message)}", soft_wrap=True)
+        console.print(f"  {found.configuration}", style="dim")
+        for number, operation in enumerate(found.operations):
+            mark = "[bold red]" if number == found.at else ""
+            console.print(f"  {mark}{number + 1:>2}  {escape(describe(operation))}", soft_wrap=True)
+        console.print(f"  python -m fuzz replay {finding.path}", style="bold", soft_wrap=True)
+
+
+@app.command()
+def run(
+    target: TargetOption = "kvcore",
+    engine: Annotated[Engine, typer.Option(help="One engine, or all of them in turn.")] = Engine.all,
+    budget: Annotated[str, typer.Option(help="Time to spend: 45s, 10m, 2h.")] = "45s",
+    seed: Annotated[str, typer.Option(help="Repeat the campaign with this seed; a fresh one by default.")] = "",
+    out: Annotated[Path, typer.Option(help="Folder for findings, summary.json and report.html.")] = Path("fuzz-out"),
+    trace_file: Annotated[
+        Path | None, typer.Option("--trace", help="Request trace for the trace engine; the built-in one by default.")
+    ] = None,
+    outside: OutsideOption = False,
+    safety: SafetyOption = False,
+    shrink: Annotated[str, typer.Option(help="Time to shrink a finding; 0 leaves it as found.")] = "10s",
+    max_findings: Annotated[int, typer.Option(min=1, help="Go on until so many properties are found broken.")] = 1,
+) -> None:
+    """Run a campaign: engines take turns on the target, every property is checked after every operation.
+
+    Examples:
+
+      python -m fuzz run
+
+      python -m fuzz run --budget 10m --engine walk --seed 7
+
+      python -m fuzz run --target my_package.adapter:make --outside
+    """
+    factory = _factory(target)
+    chosen = seed or str(secrets.randbits(32))
+    try:
+        requests = read_trace(trace_file if trace_file is not None else Path(str(_built_in_trace())))
+    except TraceError as error:
+        _usage(str(error))
+    plan = Plan(
+        target=target,
+        seed=chosen,
+        budget=_seconds(budget),
+        out=out,
+        engines=campaign.ENGINES if engine is Engine.all else (engine.value,),
+        judging=Judging(outside=outside, exact=not safety),
+        shrink=_seconds(shrink),
+        max_findings=max_findings,
+        requests=requests,
+    )
+    console.print(
+        f"Campaign on [bold]{escape(target)}[/]: {', '.join(plan.engines)} for {plan.budget:g} s, seed {escape(chosen)}"
+    )
+    with _Display(plan.budget) as display:
+        result = campaign.run(plan, factory, time.monotonic, display)
+    summary = result.to_json()
+    page = render(summary, [finding.counterexample for finding in result.findings], out / "report.html")
+    _summarize(result, summary)
+    console.print(f"\nreport: {page}   summary: {out / 'summary.json'}", soft_wrap=True)
+    raise typer.Exit(result.status)
+
+
+def _summarize(result: Result, summary: dict[str, Any]) -> None:
+    table = Table(title="What ran", title_justify="left", box=None, pad_edge=False)
+    for name in ("engine", "checked operations", "seconds", "a second"):
+        table.add_column(name, justify="left" if name == "engine" else "right")
+    for engine, row in summary["engines"].items():
+        table.add_row(
+            engine, f"{row['operations']:,}", f"{row['seconds']:.1f}", f"{row['operations_per_second'] or 0:,}"
+        )
+    console.print(table)
+    if result.trace is not None:
+        console.print(f"trace: {_trace_line(campaign.trace_figures(result.trace))}", soft_wrap=True)
+    checked = [name for name in summary["properties"] if name not in result.unchecked]
+    console.print(f"properties checked after every operation: {', '.join(checked)}", soft_wrap=True)
+    for name, reason in result.unchecked.items():
+        console.print(f"[yellow]not checked:[/] {name}, since {reason}", soft_wrap=True)
+    for reason, count in summary["skipped"].items():
+        console.print(f"[yellow]skipped:[/] {count:,} operations, {reason}", soft_wrap=True)
+    events = summary["sometimes"]
+    met = sum(1 for count in events.values() if count)
+    rarest = min(((count, name) for name, count in events.items() if count), default=(0, "none"))
+    console.print(f"hard states met: {met} of {len(events)} (rarest: {rarest[1]}, {rarest[0]:,} times)", soft_wrap=True)
+    if result.missing:
+        console.print(f"[yellow]never happened:[/] {', '.join(result.missing)}", soft_wrap=True)
+    operations = f"{result.tally.operations:,} checked operations"
+    if result.status == CLEAN:
+        console.print(f"[bold green]clean[/]: no violation in {operations}")
+    elif result.status == VIOLATION:
+        names = ", ".join(str(finding.counterexample.property_id) for finding in result.findings)
+        console.print(f"[bold red]violated[/]: {names}")
+    else:
+        console.print(f"[bold red]{escape(result.complaint)}[/] after {operations}", soft_wrap=True)
+
+
+# ---- replay ----------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(help="A counterexample or scenario file.")],
+    target: Annotated[str, typer.Option(help="Replay on another target than the file names.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the run as JSON instead of a table.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict only.")] = False,
+) -> None:
+    """Replay a counterexample step by step, with the blocks after each operation. Exit status 1 if it (still) fails.
+
+    Examples:
+
+      python -m fuzz replay fuzz-out/findings/OWNERSHIP-1.json
+
+      git bisect run .venv/bin/python -m fuzz replay --quiet OWNERSHIP-1.json
+    """
+    try:
+        stored = read(file)
+    except Unreadable as error:
+        _usage(str(error))
+    name = target or stored.target
+    factory = _factory(name)
+    timeline = Timeline(f"{file.name} on {name}: {stored.configuration}", drain_from=len(stored.operations))
+
+    def watch(run: Run, operation: Operation) -> None:
+        timeline.add(run.session, operation, run.outcomes[-1] if run.outcomes else None)
+
+    silent = quiet and not as_json
+    result = perform(
+        factory, stored.configuration, stored.operations, stored.judging, strict=True, watch=None if silent else watch
+    )
+    if not silent:
+        last = result.outcomes[-1] if result.outcomes else None
+        broken = result.violation is not None and result.at < len(result.operations)
+        timeline.settle(result.session, None if broken else last, result.violation.id if result.violation else "")
+    skipped = sum(1 for outcome in result.outcomes[: len(stored.operations)] if outcome.status == "skipped")
+    status = VIOLATION if result.violation is not None else CLEAN if result.operations else NOTHING
+    if as_json:
+        print(
+            json.dumps(
+                {
+                    "file": file.name,
+                    "target": name,
+                    "status": status,
+                    "expected": stored.property_id,
+                    "property": result.violation.id if result.violation else None,
+                    "message": result.violation.message if result.violation else None,
+                    "at": result.at if result.violation else None,
+                    "skipped": skipped,
+                    "steps": timeline.steps,
+                },
+                indent=2,
+            )
+        )
+        raise typer.Exit(status)
+    if not quiet:
+        timeline.finish(console, result.violation, result.at)
+    if stored.note and not quiet:
+        console.print(escape(stored.note), soft_wrap=True)
+    if skipped:
+        console.print(f"[yellow]{skipped} operations skipped[/]: they no longer apply, or the target cannot do them")
+    if result.violation is None:
+        expected = f" ({stored.property_id} no longer fails)" if stored.property_id else ""
+        console.print(f"[bold green]clean[/]{expected}")
+    else:
+        found = result.violation
+        console.print(f"[bold red]{found.id}[/]: {escape(found.message)}", soft_wrap=True)
+        console.print(f"[dim]{escape((type(found).__doc__ or '').strip())}[/]", soft_wrap=True)
+        if stored.property_id not in (None, found.id):
+            console.print(f"[yellow]the file was written for {stored.property_id}[/]")
+    raise typer.Exit(status)
+
+
+# ---- trace -----------------------------------------------------------------------------------------------------------
+
+
+def _trace_line(figures: dict[str, Any]) -> str:
+    evicted = "unknown" if figures["evictions"] is None else f"{figures['evictions']:,}"
+    share = figures["hit_tokens"] / figures["prompt_tokens"] if figures["prompt_tokens"] else 0.0
+    return (
+        f"{figures['requests']:,} requests ({figures['dropped']} dropped), {figures['prompt_tokens']:,} prompt tokens, "
+        f"{figures['hit_tokens']:,} prefix-hit tokens ({share:.1%}), {figures['output_tokens']:,} output tokens, "
+        f"{evicted} evictions, {figures['refusals']:,} refusals, {figures['preemptions']:,} preemptions, "
+        f"{figures['steps']:,} steps, {figures['operations']:,} operations in {figures['seconds']:.1f} s "
+        f"({figures['operations_per_second']:,}/s)"
+    )
+
+
+@app.command()
+def trace(
+    file: Annotated[
+        Path | None, typer.Argument(help="A trace in Mooncake's format, plain or gzip; built-in by default.")
+    ] = None,
+    target: TargetOption = "kvcore",
+    block_size: Annotated[int, typer.Option(min=1, help="Tokens per block.")] = 16,
+    num_blocks: Annotated[int, typer.Option(min=1, help="Blocks in the pool.")] = 512,
+    reuse: Annotated[Reuse, typer.Option(help="Which end of a prompt is computed again.")] = Reuse.last_block,
+    max_output: Annotated[int, typer.Option(min=1, help="Cut outputs to so many tokens.")] = 64,
+    concurrency: Annotated[int, typer.Option(min=1, help="Requests alive at a time.")] = 32,
+    chunk: Annotated[int, typer.Option(min=1, help="Tokens scheduled in a step.")] = 2048,
+    overlap: Annotated[int, typer.Option(min=1, help="Steps in flight.")] = 1,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many requests.")] = None,
+    checks: Annotated[
+        bool, typer.Option("--checks/--no-checks", help="Off: the target alone, for its own speed.")
+    ] = True,
+    outside: OutsideOption = False,
+    out: Annotated[Path, typer.Option(help="Folder for a finding.")] = Path("fuzz-out"),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
+) -> None:
+    """Run a production request trace through the target, with every property on.
+
+    Examples:
+
+      python -m fuzz trace
+
+      python -m fuzz trace conversation_trace.jsonl.gz --block-size 512 --num-blocks 16384
+
+      python -m fuzz trace conversation_trace.jsonl.gz --block-size 512 --num-blocks 16384 --no-checks
+    """
+    factory = _factory(target)
+    try:
+        requests = read_trace(file if file is not None else Path(str(_built_in_trace())))
+    except TraceError as error:
+        _usage(str(error))
+    configuration = Configuration(num_blocks=num_blocks, block_size=block_size, reuse=reuse.value)
+    options: dict[str, Any] = {
+        "max_output": max_output,
+        "concurrency": concurrency,
+        "chunk": chunk,
+        "overlap": overlap,
+        "limit": limit,
+    }
+    bar = Progress(
+        TextColumn("trace"),
+        BarColumn(bar_width=28),
+        TextColumn("{task.completed:>7,} of {task.total:,} requests  {task.fields[operations]:>10,} operations"),
+        TimeElapsedColumn(),
+        console=console,
+        disable=as_json or not console.is_terminal,
+        transient=True,
+    )
+    total = len(requests) if limit is None else min(limit, len(requests))
+    with bar:
+        task = bar.add_task("", total=total, operations=0)
+
+        def progress(done: int, _total: int, operations: int) -> None:
+            bar.update(task, completed=done, operations=operations)
+
+        if checks:
+            found, report = run_checked(
+                factory,
+                target,
+                requests,
+                Judging(outside),
+                Tally(),
+                configuration=configuration,
+                progress=progress,
+                **options,
+            )
+        else:
+            found = None
+            report = run_trace(requests, factory(configuration), checks=False, progress=progress, **options)
+    figures = campaign.trace_figures(report)
+    if as_json:
+        print(json.dumps({"checks": checks, "configuration": configuration.to_json(), **figures}, indent=2))
+    else:
+        console.print(f"{_trace_line(figures)}{'' if checks else ', no checks'}", soft_wrap=True)
+    if found is None:
+        if not as_json:
+            said = f"every property held after each of {report.operations:,} operations" if checks else "not checked"
+            console.print(f"[bold green]clean[/]: {said}" if checks else f"[yellow]{said}[/]")
+        raise typer.Exit(CLEAN if report.operations else NOTHING)
+    path = write(found, out / "findings" / f"{found.property_id}-trace.json")
+    complaints.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
+    complaints.print(f"  python -m fuzz replay {path}", soft_wrap=True)
+    raise typer.Exit(VIOLATION)
+
+
+def main() -> None:
+    """Run the command line; turns whatever else goes wrong into an exit status with a sentence."""
+    try:
+        app(standalone_mode=True)
+    except KeyboardInterrupt:
+        complaints.print("interrupted")
+        sys.exit(INTERRUPTED)
+    except Exception:
+        complaints.print_exception(show_locals=False)
+        complaints.print(
+            "[bold red]the harness itself failed[/]: this is a defect here, not in the target; please report it"
+        )
+        sys.exit(HARNESS)

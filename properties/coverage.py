@@ -1,0 +1,37 @@
+"""Which properties a session with given capabilities checks, and what keeps it from the others: said in every summary.
+
+This room may not know: any core, any producer.
+"""
+
+from __future__ import annotations
+
+from reference import PROPERTIES
+
+from .target import Capability
+
+__all__ = ["unchecked"]
+
+_NEEDS: dict[str, Capability] = {
+    "ISOLATION": Capability.NAMESPACES,
+    "ALIASING": Capability.FORK,
+    "LIFETIME": Capability.OVERLAP,
+    "ROLLBACK": Capability.TRUNCATE,
+    "MAPPING": Capability.BATCH,
+    "ERRORS": Capability.ERRORS,
+    "OWNERSHIP": Capability.INSPECT,
+    "REFERENCES": Capability.INSPECT,
+    "CONSERVATION": Capability.INSPECT,
+    "INTERNAL": Capability.CHECK,
+}
+
+
+def unchecked(capabilities: frozenset[Capability], exact: bool) -> dict[str, str]:
+    """Properties that cannot be checked, with the reason. In order of harm."""
+    reasons = {}
+    for name in PROPERTIES:
+        needed = _NEEDS.get(name)
+        if needed is not None and needed not in capabilities:
+            reasons[name] = f"the target has no capability {needed.name}: {needed.value}"
+        elif name == "EXACT" and not exact:
+            reasons[name] = "the order of blocks is not predicted"
+    return reasons

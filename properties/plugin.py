@@ -1,0 +1,65 @@
+"""The pytest plugin: which target the suite runs against, and how long.
+
+    pytest --pyargs properties.suite --target kvcore
+    pytest --pyargs properties.suite --target my_package.adapter:make --profile nightly
+
+A pytest11 entry point where the package is installed; conftest.py names it in a checkout. The suite's tests take the
+fixtures `target_name`, `target_factory` and `profile`.
+
+This room may not know: any core.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from .target import TargetFactory
+from .targets import UnknownTarget, load
+
+PROFILES = ("commit", "nightly", "soak")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("kv-cache properties")
+    group.addoption(
+        "--target",
+        default="kvcore",
+        help="core under test: a file of properties/targets, or package.module:factory (default: kvcore)",
+    )
+    group.addoption(
+        "--profile",
+        default="commit",
+        choices=PROFILES,
+        help="how long the state machines run: commit (seconds), nightly (minutes), soak (hours)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    try:
+        load(config.getoption("--target"))
+    except UnknownTarget as error:
+        raise pytest.UsageError(str(error)) from None
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return f"kv-cache properties: target {config.getoption('--target')}, profile {config.getoption('--profile')}"
+
+
+@pytest.fixture(scope="session")
+def target_name(request: pytest.FixtureRequest) -> str:
+    """What --target said."""
+    name: str = request.config.getoption("--target")
+    return name
+
+
+@pytest.fixture(scope="session")
+def target_factory(target_name: str) -> TargetFactory:
+    """Makes a fresh target for a configuration."""
+    return load(target_name)
+
+
+@pytest.fixture(scope="session")
+def profile(request: pytest.FixtureRequest) -> str:
+    """What --profile said."""
+    name: str = request.config.getoption("--profile")
+    return name
