@@ -47,8 +47,12 @@ CLEAN, VIOLATION, USAGE, HARNESS, NOTHING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 ENGINES = ("trace", "walk", "hypothesis")
 
-_SLICE = {"walk": 3.0, "hypothesis": 2.0}
-"""Seconds of a turn."""
+_SHARES = {"walk": 0.6, "hypothesis": 0.4}
+_ROUND = 5.0
+"""Seconds in which every engine has one turn, of its share; less where the budget is short."""
+
+_LEAST = 0.1
+"""Seconds that an engine's first turn has at least."""
 
 
 class Display(Protocol):
@@ -210,13 +214,22 @@ def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: flo
         tally.seconds["trace"] = clock() - began
         if found is not None:
             _settle(result, found, factory, clock, display, known)
-    turns = [engine for engine in plan.engines if engine in _SLICE]
-    while turns and clock() < deadline and len(result.findings) < plan.max_findings:
+    turns = [engine for engine in plan.engines if engine in _SHARES]
+    if plan.budget <= 0:
+        return
+    # Every engine has one turn, however long the trace took; then turns until the deadline.
+    had_turn: set[str] = set()
+    while turns and len(result.findings) < plan.max_findings:
         for engine in turns:
             began = clock()
-            until = min(deadline, began + _SLICE[engine])
-            if began >= deadline or len(result.findings) >= plan.max_findings:
-                break
+            until = min(deadline, began + _SHARES[engine] * min(_ROUND, plan.budget / 2))
+            if engine not in had_turn:
+                had_turn.add(engine)
+                until = max(until, began + _LEAST)
+            elif began >= deadline:
+                return
+            if len(result.findings) >= plan.max_findings:
+                return
             display.turn(engine)
             if engine == "walk":
                 found, next_episode = swarm(

@@ -227,18 +227,22 @@ class _Shrinker:
         self.try_(self.configuration, [_renamed(operation, requests, steps) for operation in self.operations])
 
     def search(self, episodes: int) -> None:
-        """Short episodes on small pools, seeded by the counterexample's own seed, until `episodes` in a row do not
-        help.
+        """Short episodes on small pools, seeded by the counterexample's own seed.
+
+        Ends when `episodes` in a row did not help, or when so many in a row failed and were reduced to nothing shorter that
+        another is not likely to be.
         """
         capabilities = self.factory(self.configuration).capabilities
-        fruitless = 0
+        fruitless = reduced = 0
         number = 0
-        while fruitless < episodes and len(self.operations) > 2:
+        while fruitless < episodes and reduced < _ENOUGH and len(self.operations) > 2:
             number += 1
             fruitless += 1
             if self.clock() > self.deadline:
                 raise _OutOfTime
-            walk = Walk(f"{self.original.seed}/shrink/{number}", capabilities, _SMALL)
+            # Mostly of the kinds that the story needs; now and then of any, for a story that does without one of them.
+            kinds = frozenset(operation.op for operation in self.operations) if number % 8 else None
+            walk = Walk(f"{self.original.seed}/shrink/{number}", capabilities, _SMALL, kinds=kinds)
             if number % 2:
                 small = walk.configuration
                 walk.configuration = replace(
@@ -261,10 +265,14 @@ class _Shrinker:
                     self.configuration, self.operations, self.violation, self.at = best
                 raise
             if self.size() < before:
-                fruitless = 0
+                fruitless = reduced = 0
             else:
+                reduced += 1
                 self.configuration, self.operations, self.violation, self.at = best
 
+
+_ENOUGH = 20
+"""Failing episodes in a row that reduced to nothing shorter."""
 
 _SMALL = Limits(max_blocks=5, max_block_size=4, long_episodes=False)
 

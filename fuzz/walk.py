@@ -105,7 +105,9 @@ class Walk:
         capabilities: frozenset[Capability],
         limits: Limits = Limits(),
         configuration: Configuration | None = None,
+        kinds: frozenset[str] | None = None,
     ) -> None:
+        """`kinds` restricts the walk to these kinds of operation; dispatch, complete, allocate and free are always among them."""
         self._random = Random(f"{seed}/operations")
         self._values = Random(f"{seed}/values")
         drawn = draw_configuration(Random(f"{seed}/configuration"), capabilities, limits)
@@ -114,12 +116,18 @@ class Walk:
         self._uniform = self._random.random
         self._value = self._values.random
         random = self._random
-        kinds = [kind for kind in MIX if _NEEDS.get(kind, Capability.LOOKUP) in capabilities or kind not in _NEEDS]
+        self._kinds = frozenset(
+            kind
+            for kind in MIX
+            if (kind not in _NEEDS or _NEEDS[kind] in capabilities)
+            and (kinds is None or kind in kinds or kind in _ALWAYS)
+        )
+        possible = [kind for kind in MIX if kind in self._kinds]
         weights = [
-            MIX[kind] * (random.choice(_SCALES) if kind not in _ALWAYS else random.choice(_SCALES[1:]))
-            for kind in kinds
+            MIX[kind] * random.choice(_SCALES if kind not in ("allocate", "dispatch", "complete") else _SCALES[1:])
+            for kind in possible
         ]
-        self._choices: list[Callable[[Session], Operation | None]] = [getattr(self, f"_{kind}") for kind in kinds]
+        self._choices: list[Callable[[Session], Operation | None]] = [getattr(self, f"_{kind}") for kind in possible]
         self._cumulative = list(accumulate(weights))
         self._total = self._cumulative[-1]
         roll = random.random()
@@ -161,7 +169,7 @@ class Walk:
         """Go on with what the last fork or truncation began: shared tails, copies that pend, and what undoes them."""
         request, self._story = self._story, ""
         line = session.judge.lines.get(request)
-        if line is None:
+        if line is None or "append" not in self._kinds:
             return None
         if line.pending is None:
             tail = line.table[-1]
@@ -173,7 +181,7 @@ class Walk:
             self._story = request if self._value() < 0.6 else ""
             return Append(request, self._tokens(1 + self._below(2)))
         roll = self._value()
-        if roll < 0.4 and len(line.tokens) > line.base and Capability.TRUNCATE in self._capabilities:
+        if roll < 0.4 and len(line.tokens) > line.base and "truncate" in self._kinds:
             self._story = request
             return Truncate(request, line.base + self._below(len(line.tokens) - line.base))
         return Free(request) if roll < 0.6 else None
@@ -307,7 +315,7 @@ class Walk:
         if request is None or child is None:
             return None
         line = session.judge.lines[request]
-        if line.flights or line.unnamed or line.computed < len(line.tokens):
+        if line.flights or line.computed < len(line.tokens) or (line.unnamed and self._value() < 0.7):
             return None
         self._story = request if self._value() < 0.5 else child
         return Fork(request, child)
@@ -334,6 +342,8 @@ class Walk:
             return Free("nobody")
         if roll == 4:
             return Append("nobody", (0,))
+        if roll in (5, 6, 7) and judge.in_flight and Capability.OVERLAP not in self._capabilities:
+            return None
         if roll == 5:
             return self._named(Dispatch(self._next_step, ((request, 1 << 20),)))
         if roll == 6:
@@ -366,7 +376,7 @@ class Walk:
 
 
 _SCALES = (0.0, 1 / 3, 1.0, 1.0, 3.0)
-_ALWAYS = ("allocate", "dispatch", "complete")
+_ALWAYS = ("allocate", "dispatch", "complete", "free")
 _NEEDS = {
     "lookup": Capability.LOOKUP,
     "truncate": Capability.TRUNCATE,

@@ -608,7 +608,7 @@ class Judge:
             if cu_seqlens[index] != row or cu_seqlens[index + 1] != after:
                 self.accuse(
                     Mapping,
-                    f"cu_seqlens puts {name!r} at rows {cu_seqlens[index]} to {cu_seqlens[index + 1]}, not {row} to {after}",
+                    f"rows of {name!r} by cu_seqlens: {cu_seqlens[index]} to {cu_seqlens[index + 1]}, not {row} to {after}",
                 )
             if context_lengths[index] != end:
                 self.accuse(Mapping, f"context length of {name!r} is {context_lengths[index]}, not {end}")

@@ -53,7 +53,7 @@ class Bookkeeping:
             lengths = len(line.tokens), line.scheduled, line.computed
             if seen.lengths and seen.lengths[request] != lengths:
                 raise Rollback(
-                    f"{request!r} has (tokens, scheduled, computed) = {seen.lengths[request]} in the core, not {lengths}"
+                    f"{request!r} has {seen.lengths[request]} (tokens, scheduled, computed) in the core, not {lengths}"
                 )
         if extra := sorted(set(seen.tables) - set(judge.lines)):
             raise Conservation(f"the core still has requests {extra}, which are not live")
@@ -81,7 +81,11 @@ class Bookkeeping:
 
     def _contents(self, session: Session) -> None:
         judge = session.judge
-        for block, (namespace, tokens) in session.target.contents().items():
+        claimed = session.target.contents()
+        for block, history in enumerate(judge.published):
+            if history is not None and block not in claimed:
+                self._accuse(session, block, judge.references[block], False)
+        for block, (namespace, tokens) in claimed.items():
             history = judge.published[block]
             if history is None:
                 raise Ownership(f"the index names block {block}, which holds nothing published")

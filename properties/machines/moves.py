@@ -1,13 +1,14 @@
 """Moves: from four small integers to one operation in the present state.
 
-A move is (kind, who, amount, value), each 0 to 255. Hypothesis draws and shrinks the integers; what they mean is plain Python:
-`who` is an index into what is live, `amount` a length among those around block boundaries, `value` picks tokens. Zero is the
-simplest meaning everywhere. A kind that is impossible in the present state stands for one that brings it nearer, so that
-hardly any move is wasted: a fork of nothing computed completes a step, a truncation of nothing appended appends.
+A move is (kind, who, amount, value), each 0 to 99. Hypothesis draws and shrinks the integers; what they mean is plain
+Python: `who` is an index into what is live, `amount` a length among those around block boundaries, `value` picks
+tokens. Zero is the simplest meaning everywhere. A kind that is impossible in the present state stands for one that
+brings it nearer, so that hardly any move is wasted: a fork of nothing computed completes a step, a truncation of
+nothing appended appends.
 
-A `Swarm` says which kinds an episode leaves out and how it is shaped (Groce et al., "Swarm testing", ISSTA 2012). Hypothesis
-has its own, which switches whole rules off, the indispensable ones too; this one never leaves out allocate, dispatch and
-complete.
+A `Swarm` says which kinds an episode leaves out and how it is shaped (Groce et al., "Swarm testing", ISSTA 2012).
+Hypothesis has its own, which switches whole rules off, the indispensable ones too; this one never leaves out allocate,
+dispatch and complete.
 
 This room may not know: Hypothesis, any core. It reads the judge to see what is live, and changes nothing there.
 """
@@ -15,7 +16,7 @@ This room may not know: Hypothesis, any core. It reads the judge to see what is 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..operations import (
     UNKNOWN,
@@ -39,21 +40,21 @@ from ..target import Capability
 __all__ = ["KINDS", "NAMESPACES", "OPTIONAL", "Moves", "Swarm"]
 
 KINDS: dict[str, int] = {
-    "allocate": 38,
-    "dispatch": 54,
-    "append": 42,
-    "free": 22,
-    "truncate": 12,
-    "fork": 9,
-    "lookup": 7,
-    "matched": 4,
-    "placeholder": 5,
-    "fill": 5,
-    "invalid": 9,
-    "reset": 2,
-    "complete": 47,
+    "allocate": 13,
+    "dispatch": 19,
+    "append": 16,
+    "free": 9,
+    "truncate": 6,
+    "fork": 5,
+    "lookup": 3,
+    "matched": 2,
+    "placeholder": 2,
+    "fill": 2,
+    "invalid": 4,
+    "reset": 1,
+    "complete": 18,
 }
-"""How many of the 256 values of a move's kind stand for each. The simplest first: that is where shrinking goes. A frequent
+"""In percent of the moves. The simplest first: that is where shrinking goes. A frequent
 one last: Hypothesis draws both ends of a range several times as often as what is between."""
 
 OPTIONAL: tuple[str, ...] = (
@@ -93,7 +94,7 @@ _NEEDS: dict[str, Capability] = {
 _INSTEAD = {"append": "dispatch", "free": "complete", "truncate": "append", "fork": "append", "matched": "lookup"}
 """What a kind stands for where it is left out; "allocate" if nothing is said. Followed until something is left in."""
 
-_BAD_TOKENS: tuple[tuple[int, ...], ...] = ((), (-5,), (1 << 31,), (0, -2), (3, 1 << 40), ("x",))  # type: ignore[arg-type]
+_BAD_TOKENS: tuple[tuple[Any, ...], ...] = ((), (-5,), (1 << 31,), (0, -2), (3, 1 << 40), ("x",))
 _COUNTS = (1, 1, 1, 2)
 _SEEN = 12
 
@@ -116,9 +117,9 @@ class Swarm(NamedTuple):
 
 
 def _tiles(alphabet: int) -> tuple[tuple[int, ...], ...]:
-    """64 short token patterns over an alphabet; the first is all zeros."""
-    period = {1: 1, 2: 6, 3: 4, 5: 3}[alphabet]
-    return tuple(tuple(seed // alphabet**place % alphabet for place in range(period)) for seed in range(64))
+    """32 short token patterns over an alphabet; the first is all zeros."""
+    period = {1: 1, 2: 5, 3: 4, 5: 3}[alphabet]
+    return tuple(tuple(seed // alphabet**place % alphabet for place in range(period)) for seed in range(32))
 
 
 _TILES = {alphabet: _tiles(alphabet) for alphabet in (1, 2, 3, 5)}
@@ -128,7 +129,7 @@ class Moves:
     """What an episode has seen, and the meaning of moves in it. Reads `session`, never changes it."""
 
     def __init__(self, session: Session, swarm: Swarm) -> None:
-        """O(256)."""
+        """O(1)."""
         self._session = session
         self._lines = session.judge.lines
         self._swarm = swarm
@@ -153,13 +154,14 @@ class Moves:
         self._freed = "nobody"
         off = {kind for bit, kind in enumerate(OPTIONAL) if swarm.off >> bit & 1}
         off |= {kind for kind, needed in _NEEDS.items() if needed not in capabilities}
-        self._makers = [getattr(self, f"_{_stand_in(kind, off)}") for kind, weight in KINDS.items() for _ in range(weight)]
+        self._makers: list[Callable[[int, int, int], Operation]] = []
+        for kind, weight in KINDS.items():
+            self._makers += [getattr(self, f"_{_stand_in(kind, off)}")] * weight
 
     def operation(self, move: tuple[int, int, int, int]) -> Operation:
         """What `move` means now. O(live requests + tokens of the operation)."""
         kind, who, amount, value = move
-        maker: Callable[[int, int, int], Operation] = self._makers[kind]
-        return maker(who, amount, value)
+        return self._makers[kind](who, amount, value)
 
     def admission(self, move: tuple[int, int, int, int]) -> Operation:
         """`move` as an Allocate, whatever its kind and however full the pool is: to begin an episode with."""
@@ -169,20 +171,18 @@ class Moves:
     # ---- values ------------------------------------------------------------------------------------------------------
 
     def _tokens(self, count: int, value: int) -> tuple[int, ...]:
-        tile = self._tile[value & 63]
+        tile = self._tile[value & 31]
         return (tile * (count // len(tile) + 1))[:count]
 
     def _prompt(self, who: int, amount: int, value: int) -> tuple[int, ...]:
         """A prompt that shares a prefix with an earlier sequence, often up to a block boundary or one off."""
         seen = self._seen
-        if 120 <= amount < 126:  # the whole pool, or one token more
+        length = self._lengths[amount % len(self._lengths)]
+        if 60 <= amount < 63:  # the whole pool, or one token more
             length = self._pool + (amount & 1)
-        else:
-            length = self._lengths[amount % len(self._lengths)]
         prompt = seen[(who & 15) % len(seen)][:length]
-        cut = value >> 6
-        if cut and prompt:
-            prompt = prompt[: -(1, 1, self._size)[cut - 1]]
+        if value >= 32 and prompt:
+            prompt = prompt[: -(1, self._size)[value >> 6]]
         if len(prompt) < length:
             prompt += self._tokens(length - len(prompt), value)
         self._remember(prompt)
@@ -214,6 +214,8 @@ class Moves:
         return name
 
     def _step(self, work: tuple[tuple[str, int], ...]) -> Operation:
+        if self._session.judge.in_flight and Capability.OVERLAP not in self._has:
+            return self._complete(0, 0, 0)
         self._next_step += 1
         return Dispatch(self._next_step - 1, work)
 
@@ -222,7 +224,7 @@ class Moves:
     def _allocate(self, who: int, amount: int, value: int) -> Operation:
         lines = self._lines
         if lines and (
-            len(lines) >= self._swarm.lines or (self._session.judge.idle <= self._swarm.reserve and value & 7)
+            len(lines) >= self._swarm.lines or (self._session.judge.idle <= self._swarm.reserve and value & 7 < 7)
         ):  # a full pool refuses everything; let something else happen first
             return self._dispatch(who, amount, value)
         return Allocate(self._new_name(), self._prompt(who, amount, value), self._space(who))
@@ -233,8 +235,7 @@ class Moves:
         if len(judge.in_flight) >= self._depth:
             return self._complete(who, amount, value)
         chunk = amount >> 2 if amount & 3 == 3 else 0
-        if value < 128:
-            value = 0
+        value = value & 31 if value >= 64 else 0
         work = []
         for request, line in judge.lines.items():
             left = len(line.tokens) - line.scheduled
@@ -259,7 +260,7 @@ class Moves:
             return self.admission((0, who, amount, value))
         count = self._grow[(amount >> 1) % len(self._grow)] if amount & 1 else _COUNTS[amount >> 1 & 3]
         request = self._line(who)
-        if not self._session.judge.idle and value & 12:
+        if not self._session.judge.idle and value & 7 < 7:
             line = self._lines[request]
             if len(line.tokens) + count > len(line.table) * self._size:
                 return self._free(who, amount, value)  # a full pool again
@@ -330,7 +331,7 @@ class Moves:
     # ---- what must be refused ----------------------------------------------------------------------------------------
 
     def _invalid(self, who: int, amount: int, value: int) -> Operation:
-        """An operation that must be refused: every kind of bad input there is. A double free where nothing else is possible."""
+        """An operation that must be refused: every kind of bad input there is. Where nothing else is, a double free."""
         maker = _INVALID[amount % len(_INVALID)]
         return maker(self, who, value) or Free(self._freed if self._freed not in self._lines else "nobody")
 
@@ -370,12 +371,14 @@ class Moves:
         return None
 
     def _complete_twice(self, who: int, value: int) -> Operation | None:
+        if value & 1 and len(self._session.judge.in_flight) > 1:
+            return self._complete_early(who, value)
         done = [step for step, (passage, _) in self._session.steps.items() if passage.done]
         return Complete(done[-1 - who % len(done)]) if done else None
 
     def _complete_early(self, who: int, value: int) -> Operation | None:
         waiting = [step for step, (passage, _) in self._session.steps.items() if not passage.done]
-        return Complete(waiting[-1]) if len(waiting) > 1 else None
+        return Complete(waiting[-1]) if len(waiting) > 1 else self._complete_twice(who, value)
 
     def _bad_truncate(self, who: int, value: int) -> Operation | None:
         if Capability.TRUNCATE not in self._has:

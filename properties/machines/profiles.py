@@ -6,9 +6,9 @@
 | nightly | 500 | 50 | fresh, printed | a folder, if one is given | no |
 | soak | 20,000 | 200 | fresh, printed | none | no |
 
-Every setting is given, so that nothing is inherited from the profile that happens to be loaded. That matters: where CI is
-detected, Hypothesis loads its own `ci` profile by itself, which derandomizes, and a nightly run under it would try the same
-examples for ever.
+Every setting is given, so that nothing is inherited from the profile that happens to be loaded. That matters: where CI
+is detected, Hypothesis loads its own `ci` profile by itself, which derandomizes, and a nightly run under it would try
+the same examples for ever.
 
 This room may not know: targets, operations.
 """
@@ -32,7 +32,7 @@ COMMIT_SEED = 20250701
 
 _SUPPRESSED = (
     HealthCheck.too_slow,  # a machine of 200 steps is meant to take a while; speed is watched by benchmarks
-    HealthCheck.data_too_large,  # the longest machines end at Hypothesis's byte budget; that costs examples, not soundness
+    HealthCheck.data_too_large,  # the longest machines end at Hypothesis's byte budget, which makes them shorter, no more
     HealthCheck.filter_too_much,  # nothing is filtered; while shrinking, another property's violation is rejected
     HealthCheck.large_base_example,  # the smallest example is one request; no strategy here has a large minimum
 )
@@ -42,8 +42,8 @@ _COMMON: dict[str, Any] = {
     "derandomize": False,
     "database": None,
     "verbosity": Verbosity.quiet,
-    # One finding a run: after the first, searching on for other bugs costs up to 1,000 examples. Without more, shrinking
-    # could slip from one property to another; `run_machine` holds it to the first one.
+    # One finding a run: after the first, searching on for other bugs costs up to 1,000 examples. Without more,
+    # shrinking could slip from one property to another; `run_machine` holds it to the first one.
     "report_multiple_bugs": False,
     "suppress_health_check": _SUPPRESSED,
     "deadline": None,
@@ -68,7 +68,8 @@ class UnknownProfile(ValueError):
 def settings_for(name: str, database: str | Path | None = None) -> settings:
     """The settings of profile `name`, complete whatever profile is loaded. Raises UnknownProfile. O(1).
 
-    database: a folder in which the nightly profile keeps what it found, and tries it first next time. The others have none.
+    database: a folder in which the nightly profile keeps what it found, and tries it first next time. The others have
+    none.
     """
     profile = PROFILES.get(name)
     if profile is None:
@@ -88,7 +89,8 @@ def load(name: str, database: str | Path | None = None) -> settings:
 
 
 def seed_for(name: str) -> int:
-    """The seed for a run under profile `name`: fixed for commit, fresh for the others. Print it. Raises UnknownProfile."""
+    """The seed for a run under profile `name`: fixed for commit, fresh for the others. Print it. Raises
+    UnknownProfile."""
     if name not in PROFILES:
         raise UnknownProfile(f"no profile {name!r}; give one of {', '.join(PROFILES)}")
     return COMMIT_SEED if name == "commit" else secrets.randbits(32)

@@ -1,0 +1,225 @@
+"""The command line as its users meet it: what it prints, what it writes, and its exit statuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fuzz.cli import app
+from fuzz.counterexample import read
+
+ROOT = Path(__file__).parents[2]
+SCENARIO = ROOT / "fuzz" / "scenarios" / "six_moments.json"
+BUILT_IN = ROOT / "fuzz" / "traces" / "multi_turn.jsonl"
+BROKEN = "fuzz.tests.broken:early"
+
+
+def fuzz(*arguments: object) -> Result:
+    return CliRunner(env={"COLUMNS": "160"}).invoke(app, [str(argument) for argument in arguments])
+
+
+def process(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fuzz", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_a_clean_campaign_ends_with_0_and_leaves_a_page_and_a_summary(tmp_path: Path) -> None:
+    few = tmp_path / "few.jsonl"
+    few.write_text("".join(BUILT_IN.read_text().splitlines(keepends=True)[:20]))
+    result = fuzz("run", "--budget", "4s", "--seed", "7", "--trace", few, "--out", tmp_path)
+    assert result.exit_code == 0, result.output
+    assert "no violation in" in result.output
+    assert "properties checked after every operation: FRESHNESS" in result.output
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["status"] == 0
+    assert summary["findings"] == []
+    assert set(summary["engines"]) == {"trace", "walk", "hypothesis"}
+    assert summary["operations"] == sum(row["operations"] for row in summary["engines"].values()) > 1000
+    assert set(summary["properties"].values()) == {"checked"}
+    page = (tmp_path / "report.html").read_text()
+    assert "No violation in" in page
+    assert "http" not in page.replace("http-equiv", ""), "the page is self-contained"
+
+
+def test_a_violation_ends_with_1_and_a_short_counterexample_that_replays(tmp_path: Path) -> None:
+    result = fuzz("run", "--engine", "walk", "--target", BROKEN, "--seed", "1", "--budget", "20s", "--out", tmp_path)
+    assert result.exit_code == 1, result.output
+    assert "OWNERSHIP" in result.output
+    (path,) = (tmp_path / "findings").glob("*.json")
+    assert path.name == "OWNERSHIP-1.json"
+    assert len(read(path).operations) == 2
+    page = (tmp_path / "report.html").read_text()
+    assert "dispatch step 1: a " in page
+
+    again = fuzz("replay", path)
+    assert again.exit_code == 1
+    assert "OWNERSHIP: block 0 is in the index" in again.output
+    mended = fuzz("replay", path, "--target", "kvcore")
+    assert mended.exit_code == 0
+    assert "OWNERSHIP no longer fails" in mended.output
+
+
+def test_outside_and_safety_find_the_harm_itself(tmp_path: Path) -> None:
+    result = fuzz(
+        "run", "--engine", "walk", "--target", BROKEN, "--seed", "1", "--outside", "--safety", "--out", tmp_path
+    )
+    assert result.exit_code == 1, result.output
+    assert "not checked: REFERENCES" in result.output
+    (path,) = (tmp_path / "findings").glob("*.json")
+    assert path.name == "PUBLISH-1.json"
+    assert len(read(path).operations) == 3
+
+
+def test_the_hypothesis_engine_finds_it_too(tmp_path: Path) -> None:
+    result = fuzz("run", "--engine", "hypothesis", "--target", BROKEN, "--seed", "1", "--out", tmp_path)
+    assert result.exit_code == 1, result.output
+    assert len(list((tmp_path / "findings").glob("OWNERSHIP-*.json"))) == 1
+
+
+def test_a_campaign_with_a_seed_repeats_itself(tmp_path: Path) -> None:
+    files = []
+    for name in ("one", "two"):
+        fuzz("run", "--engine", "walk", "--target", BROKEN, "--seed", "5", "--shrink", "0", "--out", tmp_path / name)
+        (path,) = (tmp_path / name / "findings").glob("*.json")
+        files.append(path.read_bytes())
+    assert files[0] == files[1]
+
+
+def test_a_counterexample_replays_identically_in_a_new_process(tmp_path: Path) -> None:
+    fuzz("run", "--engine", "walk", "--target", BROKEN, "--seed", "3", "--shrink", "0", "--out", tmp_path)
+    (path,) = (tmp_path / "findings").glob("*.json")
+    outputs = [process("replay", "--json", path, PYTHONHASHSEED=str(seed)) for seed in (1, 2)]
+    assert outputs[0].returncode == 1
+    assert outputs[0].stdout == outputs[1].stdout
+    replayed = json.loads(outputs[0].stdout)
+    stored = read(path)
+    assert replayed["property"] is not None
+    assert len(replayed["steps"]) <= len(stored.operations)
+
+
+def test_the_six_moments_of_a_block_are_walked_through() -> None:
+    result = fuzz("replay", SCENARIO)
+    assert result.exit_code == 0, result.output
+    table = [line.split("│") for line in result.output.splitlines() if line.startswith("│")]
+    block_0 = [row[4].strip() for row in table if row[4].strip().startswith("0:")]
+    assert block_0 == [
+        "0: active×1  · · · ·  a",
+        "0: active×1  0 1 2 3  a",
+        "0: active×1= 0 1 2 3  a",
+        "0: active×2= 0 1 2 3  a,b",
+        "0: active×1= 0 1 2 3  a",
+        "0: cached  = 0 1 2 3",
+        "0: active×1= 0 1 2 3  c",
+        "0: cached  = 0 1 2 3",
+        "0: active×1  0 1 2 3  d",
+        "0: active×1  7 7 7 7  d",
+    ]
+
+
+def test_replay_as_json_has_every_step(tmp_path: Path) -> None:
+    result = fuzz("replay", "--json", SCENARIO)
+    data = json.loads(result.output)
+    assert data["status"] == 0
+    assert [step["outcome"] for step in data["steps"]][:10] == ["done"] * 10
+    assert data["steps"][3]["blocks"][0]["references"] == 2
+
+
+def test_a_file_with_a_line_deleted_still_replays(tmp_path: Path) -> None:
+    lines = SCENARIO.read_text().splitlines(keepends=True)
+    path = tmp_path / "edited.json"
+    path.write_text("".join(line for line in lines if '"dispatch", "step": 1' not in line))
+    result = fuzz("replay", path)
+    assert result.exit_code == 0, result.output
+    assert "skipped:" in result.output
+    assert "1 operations skipped" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("replay", "no-such-file.json"),
+        ("run", "--target", "no_such_core"),
+        ("run", "--target", "json:no_such_factory"),
+        ("run", "--budget", "soon"),
+        ("run", "--budget", "-3"),
+        ("run", "--engine", "magic"),
+        ("run", "--trace", "no-such-trace.jsonl"),
+        ("trace", "no-such-trace.jsonl"),
+        ("trace", "--block-size", "0"),
+        ("frobnicate",),
+    ],
+    ids=" ".join,
+)
+def test_usage_errors_end_with_2(arguments: tuple[str, ...]) -> None:
+    assert fuzz(*arguments).exit_code == 2
+
+
+def test_unreadable_files_say_where(tmp_path: Path) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(SCENARIO.read_text().replace('"op": "free", "request": "b"', '"op": "free", "request": 7'))
+    result = process("replay", path)
+    assert result.returncode == 2
+    assert f"{path}:27: free: request must be a string, got 7" in result.stderr
+    trace = tmp_path / "bad.jsonl"
+    trace.write_text('{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1, 2]}\n{"input_length": 1\n')
+    result = process("trace", trace)
+    assert result.returncode == 2
+    assert "bad.jsonl" in result.stderr
+    assert "2" in result.stderr
+
+
+def test_nothing_executed_ends_with_4(tmp_path: Path) -> None:
+    result = fuzz("run", "--engine", "walk", "--budget", "0", "--out", tmp_path)
+    assert result.exit_code == 4, result.output
+
+
+def test_a_failure_of_the_harness_ends_with_3(tmp_path: Path) -> None:
+    result = process("run", "--engine", "walk", "--target", "fuzz.tests.broken:adapter", "--out", tmp_path)
+    assert result.returncode == 3, result.stdout + result.stderr
+    assert "this adapter is broken" in result.stderr
+    assert "the harness itself failed" in result.stderr
+
+
+def test_an_interrupted_campaign_ends_with_130_and_keeps_what_it_has(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fuzz", "run", "--engine", "walk", "--budget", "60s", "--out", str(tmp_path)]
+    running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    time.sleep(4)
+    running.send_signal(signal.SIGINT)
+    output, _ = running.communicate(timeout=20)
+    assert running.returncode == 130, output
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["status"] == 130
+    assert summary["operations"] > 0
+    assert (tmp_path / "report.html").exists()
+
+
+def test_the_trace_command_prints_its_figures() -> None:
+    result = fuzz("trace", "--limit", "40", "--json")
+    assert result.exit_code == 0, result.output
+    figures = json.loads(result.output)
+    assert figures["requests"] == 40
+    bare = json.loads(fuzz("trace", "--limit", "40", "--json", "--no-checks").output)
+    assert {key: bare[key] for key in ("hit_tokens", "evictions", "operations")} == {
+        key: figures[key] for key in ("hit_tokens", "evictions", "operations")
+    }
+
+
+def test_every_command_has_help_with_examples() -> None:
+    for command in ("run", "replay", "trace"):
+        result = fuzz(command, "--help")
+        assert result.exit_code == 0
+        assert f"python -m fuzz {command}" in result.output

@@ -1,0 +1,91 @@
+"""Imports run one way: kvcore and reference know nobody; properties knows reference; fuzz knows properties.
+
+Read from the source of every module, so that an import inside a function counts too.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("kvcore", "reference", "properties", "fuzz")
+MODULES = sorted(
+    path.relative_to(ROOT) for room in ROOMS for path in (ROOT / room).rglob("*.py") if "traces" not in path.parts
+)
+
+KNOWS = {
+    "kvcore": set(),
+    "reference": set(),
+    "properties": {"reference"},
+    "fuzz": {"properties", "reference"},
+}
+"""What a room may import besides itself."""
+
+EXCEPTIONS = {
+    "properties/targets/kvcore.py": {"kvcore"},  # the adapter of this core
+    "fuzz/planting.py": {"kvcore"},  # plants faults in its source
+}
+BENCHMARKS = "properties/benchmarks"  # measure the core itself too
+
+STANDARD = set(sys.stdlib_module_names)
+LIBRARIES = {
+    "kvcore": {"numpy", "xxhash"},
+    "reference": set(),
+    "properties": set(),
+    "fuzz": {"numpy", "typer", "rich", "jinja2"},
+}
+MAY_KNOW_HYPOTHESIS = ("properties/machines/", "properties/suite/", "fuzz/engines.py")
+
+
+def imported(path: Path) -> set[str]:
+    """Top-level names that a module imports, absolutely or relatively."""
+    names = set()
+    for node in ast.walk(ast.parse((ROOT / path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            if node.level:
+                names.add(path.parts[0])
+            elif node.module:
+                names.add(node.module.split(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("path", MODULES, ids=str)
+def test_a_module_imports_only_what_its_room_may_know(path: Path) -> None:
+    room = path.parts[0]
+    text = path.as_posix()
+    allowed = STANDARD | {room} | KNOWS[room] | LIBRARIES[room] | EXCEPTIONS.get(text, set())
+    if "tests" in path.parts or path.name == "plugin.py" or text.startswith(("properties/suite", BENCHMARKS)):
+        allowed |= {"pytest", "numpy"} if room != "reference" else {"pytest"}
+    if text.startswith(BENCHMARKS):
+        allowed |= {"kvcore", "fuzz", "xxhash"}
+    if text.startswith(MAY_KNOW_HYPOTHESIS) or ("tests" in path.parts and room != "reference"):
+        allowed.add("hypothesis")
+    assert imported(path) <= allowed
+
+
+@pytest.mark.parametrize(
+    "modules",
+    [
+        "fuzz.walk, fuzz.run, fuzz.shrink, fuzz.counterexample, fuzz.engines, fuzz.show, fuzz.trace",
+        "properties.session, properties.operations, properties.target, properties.laws, properties.targets.kvcore",
+        "kvcore",
+    ],
+)
+def test_replay_and_the_walk_load_neither_hypothesis_nor_torch(modules: str) -> None:
+    code = f"import sys, {modules}\nprint(sorted({{'hypothesis', 'torch', 'triton', 'pytest'}} & set(sys.modules)))"
+    out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert out.strip() == "[]"
+
+
+def test_the_check_can_fail(tmp_path: Path) -> None:
+    source = ROOT / "reference" / "judge.py"
+    tree = ast.parse(source.read_text(encoding="utf-8") + "\nimport kvcore\n")
+    assert any(isinstance(node, ast.Import) and node.names[0].name == "kvcore" for node in ast.walk(tree))
+    assert "hypothesis" in imported(Path("properties/machines/allocator.py"))

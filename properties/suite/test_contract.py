@@ -1,0 +1,368 @@
+"""The contract in a dozen short scenarios: what to read first when a core fails, and what to step through.
+
+Every one goes through the Session, so each checks every property on its way, and then one thing by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from properties.machines.moves import Moves, Swarm
+from properties.operations import (
+    UNKNOWN,
+    Allocate,
+    Append,
+    Complete,
+    Configuration,
+    Dispatch,
+    Fill,
+    Fork,
+    Free,
+    Lookup,
+    Operation,
+    Reset,
+    Truncate,
+)
+from properties.session import Outcome, Session
+from properties.target import Capability, TargetFactory
+
+Start = Callable[..., Session]
+
+
+@pytest.fixture
+def start(target_factory: TargetFactory) -> Start:
+    """Makes a session on a fresh target of 6 blocks of 4, or skips where a capability is missing."""
+
+    def make(*needs: Capability, **values: int) -> Session:
+        session = Session(target_factory(Configuration(**{"num_blocks": 6, "block_size": 4, **values})))
+        for capability in needs:
+            if capability not in session.capabilities:
+                pytest.skip(f"the core has no capability {capability.name}: {capability.value}")
+        return session
+
+    return make
+
+
+def tokens(session: Session, blocks: int, more: int = 0, first: int = 0) -> tuple[int, ...]:
+    """So many blocks of tokens, and `more`."""
+    return tuple(range(first, first + blocks * session.judge.policy.block_size + more))
+
+
+def step(session: Session, number: int, *requests: str) -> None:
+    """Dispatch all that is left of `requests`, and complete it."""
+    lines = session.judge.lines
+    work = tuple((name, len(lines[name].tokens) - lines[name].scheduled) for name in requests)
+    assert session.apply(Dispatch(number, work)).status == "done"
+    assert session.apply(Complete(number)).status == "done"
+
+
+def tables(session: Session) -> dict[str, list[int]]:
+    return {request: list(session.target.table(request)) for request in session.judge.lines}
+
+
+def apply(session: Session, *operations: Operation) -> list[Outcome]:
+    return [session.apply(operation) for operation in operations]
+
+
+def test_a_finished_prompt_is_hit(start: Start) -> None:
+    session = start()
+    prompt = tokens(session, 2, 1)
+    session.apply(Allocate("a", prompt))
+    first = tables(session)["a"]
+    step(session, 1, "a")
+    session.apply(Free("a"))
+    session.apply(Allocate("b", prompt))
+    assert session.judge.lines["b"].scheduled == len(prompt) - 1
+    assert tables(session)["b"][:2] == first[:2]
+    session.drain()
+
+
+def test_nothing_is_hit_before_its_step_completes(start: Start) -> None:
+    session = start()
+    prompt = tokens(session, 1, 1)
+    apply(session, Allocate("a", prompt), Dispatch(1, (("a", len(prompt)),)), Allocate("b", prompt))
+    assert session.judge.lines["b"].scheduled == 0
+    apply(session, Complete(1), Allocate("c", prompt))
+    assert session.judge.lines["c"].scheduled == len(prompt) - 1
+    session.drain()
+
+
+def test_live_requests_share_a_prefix(start: Start) -> None:
+    session = start()
+    prompt = tokens(session, 2, 1)
+    session.apply(Allocate("a", prompt))
+    step(session, 1, "a")
+    session.apply(Allocate("b", prompt))
+    held = tables(session)
+    assert held["a"][:2] == held["b"][:2]
+    assert held["a"][2] != held["b"][2]
+    apply(session, Free("a"), Append("b", tokens(session, 1)))
+    step(session, 2, "b")
+    session.drain()
+
+
+def test_the_last_token_is_always_computed(start: Start) -> None:
+    session = start()
+    prompt = tokens(session, 2)
+    session.apply(Allocate("a", prompt))
+    step(session, 1, "a")
+    session.apply(Allocate("b", prompt))
+    assert session.judge.lines["b"].scheduled < len(prompt)
+    step(session, 2, "b")
+    session.drain()
+
+
+def test_a_refused_request_changes_nothing(start: Start) -> None:
+    session = start()
+    capacity = session.judge.capacity
+    session.apply(Allocate("a", tokens(session, capacity - 1)))
+    step(session, 1, "a")
+    before = tables(session)
+    refusals = apply(
+        session,
+        Allocate("b", tokens(session, 2, first=100)),
+        Allocate("c", tokens(session, capacity, 1)),
+        Append("a", tokens(session, 1, 1)),
+    )
+    assert [outcome.status for outcome in refusals] == ["refused"] * 3
+    assert tables(session) == before
+    assert session.apply(Allocate("d", tokens(session, 1, first=100))).status == "done"
+    session.drain()
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Allocate("a", (1, 2)),
+        Allocate("new", ()),
+        Allocate("new", (3, -2)),
+        Append("nobody", (1,)),
+        Append("a", ()),
+        Free("nobody"),
+        Free("gone"),
+        Dispatch(9, ()),
+        Dispatch(9, (("a", 1 << 20),)),
+        Dispatch(9, (("a", 0),)),
+        Dispatch(9, (("a", 1), ("a", 1))),
+        Dispatch(9, (("a", 1), ("nobody", 1))),
+        Complete(1),
+        Complete(3),
+        Lookup(()),
+        Truncate("a", 1),
+        Truncate("a", 1000),
+        Fork("a", "busy"),
+        Fork("a", "b"),
+        Fork("nobody", "b"),
+        Fill("a", 0, (1,)),
+        Fill("a", 10_000, (1,)),
+    ],
+    ids=str,
+)
+def test_an_invalid_operation_is_refused_and_changes_nothing(start: Start, operation: Operation) -> None:
+    session = start()
+    apply(
+        session,
+        Allocate("gone", (1,)),
+        Dispatch(1, (("gone", 1),)),
+        Complete(1),
+        Free("gone"),
+        Allocate("a", tokens(session, 1, 2)),
+        Allocate("busy", (5, 6)),
+        Dispatch(2, (("busy", 1),)),
+        Dispatch(3, (("busy", 1),)),
+    )
+    before = tables(session)
+    outcome = session.apply(operation)
+    if outcome.status == "skipped":
+        pytest.skip(f"{operation.op}: {outcome.detail}")
+    assert outcome.status == "refused"
+    assert tables(session) == before
+    session.drain()
+
+
+def test_a_block_is_taken_exactly_at_the_boundary(start: Start) -> None:
+    session = start()
+    session.apply(Allocate("a", tokens(session, 1, -1)))
+    assert len(tables(session)["a"]) == 1
+    session.apply(Append("a", (7,)))
+    assert len(tables(session)["a"]) == 1
+    session.apply(Append("a", (7,)))
+    assert len(tables(session)["a"]) == 2
+    step(session, 1, "a")
+    session.drain()
+
+
+def test_a_chunked_prefill_is_one_prompt(start: Start) -> None:
+    session = start()
+    prompt = tokens(session, 2, 1)
+    session.apply(Allocate("a", prompt))
+    for number in range(1, len(prompt) + 1):
+        apply(session, Dispatch(number, (("a", 1),)), Complete(number))
+    session.apply(Allocate("b", prompt))
+    assert session.judge.lines["b"].scheduled == len(prompt) - 1
+    session.drain()
+
+
+def test_the_least_recently_released_is_evicted(start: Start) -> None:
+    session = start()
+    capacity = session.judge.capacity
+    size = session.judge.policy.block_size
+    for number, name in enumerate(("old", "young"), 1):
+        session.apply(Allocate(name, tokens(session, 1, 1, first=number * 1000)))
+        step(session, number, name)
+    apply(session, Free("old"), Free("young"))
+    apply(session, Allocate("big", tokens(session, capacity - 1, first=5000)))
+    assert session.judge.idle == 1
+    apply(session, Free("big"), Allocate("gone", tokens(session, 1, 1, first=1000)))
+    assert session.judge.lines["gone"].scheduled == 0
+    if session.judge.policy.exact:
+        session.apply(Allocate("kept", tokens(session, 1, 1, first=2000)))
+        assert session.judge.lines["kept"].scheduled == size
+    session.drain()
+
+
+def test_what_a_step_uses_is_not_handed_out_before_it_completes(start: Start) -> None:
+    session = start()
+    capacity = session.judge.capacity
+    session.apply(Allocate("a", tokens(session, capacity)))
+    apply(session, Dispatch(1, (("a", 1),)), Free("a"))
+    assert session.apply(Allocate("b", (1,))).status == "refused"
+    session.apply(Complete(1))
+    assert session.apply(Allocate("b", (1,))).status == "done"
+    session.drain()
+
+
+def test_a_lookup_leaves_no_trace(start: Start) -> None:
+    def play(session: Session, lookups: bool) -> list[dict[str, list[int]]]:
+        seen = []
+        for number, name in enumerate(("a", "b", "c"), 1):
+            session.apply(Allocate(name, tokens(session, 1, 1, first=10 * number)))
+            step(session, number, name)
+            session.apply(Free(name))
+            if lookups:
+                session.apply(Lookup(tokens(session, 1, 1, first=10)))
+        session.apply(Allocate("big", tokens(session, 4, first=500)))
+        seen.append(tables(session))
+        session.drain()
+        return seen
+
+    assert play(start(Capability.LOOKUP), True) == play(start(Capability.LOOKUP), False)
+
+
+def test_a_match_saves_nothing_but_hashing(start: Start) -> None:
+    session = start(Capability.LOOKUP, Capability.MATCH)
+    prompt = tokens(session, 2, 1)
+    session.apply(Lookup(prompt, match="early"))
+    session.apply(Allocate("a", prompt))
+    step(session, 1, "a")
+    session.apply(Allocate("b", prompt, match="early"))
+    assert session.judge.lines["b"].scheduled == len(prompt) - 1
+    assert session.apply(Allocate("c", (*prompt[:-1], 99), match="early")) == Outcome("refused", "MatchMismatch")
+    session.drain()
+
+
+def test_a_namespace_is_a_wall(start: Start) -> None:
+    session = start(Capability.NAMESPACES)
+    prompt = tokens(session, 1, 1)
+    session.apply(Allocate("a", prompt))
+    step(session, 1, "a")
+    for name, space in (("b", (("salt", ""),)), ("c", (("adapter", "s"),)), ("d", (("salt", "s"),))):
+        session.apply(Allocate(name, prompt, space))
+        step(session, 2 + ord(name), name)
+        session.apply(Free(name))
+    assert session.judge.events["hit on an active block"] + session.judge.events["hit on a cached block"] == 0
+    session.apply(Allocate("e", prompt, (("salt", "s"),)))
+    assert session.judge.lines["e"].scheduled == len(prompt) - 1
+    session.drain()
+
+
+def test_a_fork_copies_before_it_writes(start: Start) -> None:
+    session = start(Capability.FORK)
+    session.apply(Allocate("a", tokens(session, 1, 1)))
+    step(session, 1, "a")
+    session.apply(Fork("a", "b"))
+    assert tables(session)["a"] == tables(session)["b"]
+    apply(session, Append("b", (8,)), Append("a", (9,)))
+    held = tables(session)
+    assert held["a"][0] == held["b"][0]
+    assert held["a"][1] != held["b"][1]
+    step(session, 2, "b", "a")
+    assert session.judge.events["copy-on-write"] >= 1
+    session.drain()
+
+
+def test_a_rejected_draft_is_never_hit(start: Start) -> None:
+    session = start(Capability.TRUNCATE)
+    size = session.judge.policy.block_size
+    session.apply(Allocate("a", (0,)))
+    session.apply(Append("a", (1,) * size))
+    step(session, 1, "a")
+    session.apply(Truncate("a", 1))
+    session.apply(Allocate("b", (0, *(1,) * size)))
+    assert session.judge.lines["b"].scheduled == 0
+    assert session.apply(Truncate("a", 0)).status == "refused"
+    session.apply(Append("a", (2,)))
+    step(session, 2, "a", "b")
+    session.drain()
+
+
+def test_a_placeholder_is_no_content(start: Start) -> None:
+    session = start(Capability.FILL)
+    size = session.judge.policy.block_size
+    session.apply(Allocate("a", (0,)))
+    session.apply(Append("a", (UNKNOWN,) * size))
+    step(session, 1, "a")
+    session.apply(Allocate("b", (0, *(1,) * size)))
+    assert session.judge.lines["b"].scheduled == 0
+    session.apply(Fill("a", 1, (1,) * size))
+    session.apply(Allocate("c", (0, *(1,) * size)))
+    assert session.judge.lines["c"].scheduled > 0
+    session.drain()
+
+
+def test_a_reset_forgets(start: Start) -> None:
+    session = start(Capability.RESET)
+    prompt = tokens(session, 1, 1)
+    session.apply(Allocate("a", prompt))
+    step(session, 1, "a")
+    apply(session, Reset(), Allocate("b", prompt))
+    assert session.judge.lines["b"].scheduled == 0
+    apply(session, Free("a"), Append("b", (1,)))
+    step(session, 2, "b")
+    session.drain()
+
+
+def test_without_caching_nothing_is_hit(start: Start) -> None:
+    session = start(caching=False)
+    if session.judge.policy.caching:
+        pytest.skip("the core cannot switch caching off")
+    prompt = tokens(session, 1, 1)
+    session.apply(Allocate("a", prompt))
+    step(session, 1, "a")
+    apply(session, Free("a"), Allocate("b", prompt))
+    assert session.judge.lines["b"].scheduled == 0
+    session.drain()
+
+
+@pytest.mark.parametrize("hash_bits", [0, 1, 128])
+@pytest.mark.parametrize("reuse", ["last_block", "last_token"])
+def test_the_same_operations_give_the_same_run(target_factory: TargetFactory, hash_bits: int, reuse: str) -> None:
+    """Two fresh targets: the same tables, outcomes and events after each of several hundred operations."""
+    if Capability.HASH not in target_factory(Configuration()).capabilities and hash_bits != 128:
+        pytest.skip("the core has no capability HASH: the hash's width can be chosen")
+    configuration = Configuration(num_blocks=10, block_size=3, hash_bits=hash_bits, reuse=reuse)
+    random = Random(f"contract/{hash_bits}/{reuse}")
+    first, second = Session(target_factory(configuration)), Session(target_factory(configuration))
+    moves = Moves(first, Swarm(lines=6))
+    for _ in range(400):
+        operation = moves.operation((random.randrange(100), *(random.randrange(100) for _ in range(3))))
+        outcome = first.apply(operation)
+        assert second.apply(operation) == outcome
+        assert tables(second) == tables(first)
+    assert dict(second.judge.events) == dict(first.judge.events)
+    assert second.target.noticed() == first.target.noticed()
+    first.drain()
+    second.drain()

@@ -1,0 +1,899 @@
+"""The judge accuses every unsound choice of its own property, and a sound one of nothing.
+
+Each provocation plays a core that makes one wrong choice. What is asserted is the property that the Session would
+charge: the first in order of harm among the findings.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from random import Random
+
+import pytest
+
+from reference import (
+    PROPERTIES,
+    Admission,
+    Aliasing,
+    Completeness,
+    Eviction,
+    Exact,
+    Exclusive,
+    Freshness,
+    History,
+    Isolation,
+    Judge,
+    Lifetime,
+    Mapping,
+    Publish,
+    Recompute,
+    Rollback,
+    Violation,
+)
+
+from .driving import (
+    admit,
+    allocate,
+    append,
+    charged,
+    complete,
+    dispatch,
+    dispatch_all,
+    fill,
+    fork,
+    free,
+    judge_of,
+    run,
+    truncate,
+)
+
+PROMPT = [1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+Provocation = Callable[[], Judge]
+PROVOCATIONS: list[tuple[type[Violation], Provocation]] = []
+
+
+def provokes(kind: type[Violation]) -> Callable[[Provocation], Provocation]:
+    def register(function: Provocation) -> Provocation:
+        PROVOCATIONS.append((kind, function))
+        return function
+
+    return register
+
+
+def say(judge: Judge, request: str, tokens: list[int], hit_tokens: int, table: list[int], space: object = ()) -> Judge:
+    """The core admits `request` like this, whatever is right."""
+    assert judge.before_allocate(request, tokens, space) in (None, "OutOfBlocks")
+    judge.after_allocate(request, space, hit_tokens, table)
+    return judge
+
+
+def lookup_says(judge: Judge, tokens: list[int], hit_tokens: int, blocks: list[int] | None) -> Judge:
+    assert judge.before_lookup(tokens) is None
+    judge.after_lookup(tokens, (), hit_tokens, blocks)
+    return judge
+
+
+def with_prompt(**options: object) -> Judge:
+    """PROMPT is computed by "a" in blocks 0, 1, 2 of 4."""
+    judge = judge_of(**options)
+    assert admit(judge, "a", PROMPT) == [0, 1, 2]
+    assert judge.findings == []
+    return judge
+
+
+def forked(**options: object) -> Judge:
+    """"c" is a fork of "p": 6 tokens in blocks 0 and 1 of 4."""
+    judge = judge_of(**options)
+    admit(judge, "p", [1, 2, 3, 4, 5, 6])
+    fork(judge, "p", "c")
+    return judge
+
+
+# ---- FRESHNESS -------------------------------------------------------------------------------------------------------
+
+
+@provokes(Freshness)
+def a_hit_on_a_block_that_was_never_written():
+    return say(judge_of(), "a", PROMPT, 4, [0, 1, 2])
+
+
+@provokes(Freshness)
+def a_hit_on_a_block_that_is_written_in_part():
+    judge = judge_of()
+    allocate(judge, "a", PROMPT)
+    dispatch(judge, ("a", 3))
+    return say(judge, "b", PROMPT, 4, [0, 3, 4])
+
+
+@provokes(Freshness)
+def another_request_s_write_under_a_live_one():
+    judge = with_prompt(exact=False)
+    say(judge, "thief", [90], 0, [2])
+    judge.findings.clear()
+    dispatch_all(judge, "thief")
+    judge.findings.clear()
+    judge.walk()
+    return judge
+
+
+@provokes(Freshness)
+def a_decode_after_its_tail_was_overwritten():
+    judge = judge_of(exact=False)
+    admit(judge, "a", [1, 2])
+    say(judge, "thief", [90], 0, [0])
+    dispatch_all(judge, "thief")
+    judge.findings.clear()
+    judge.before_append("a", [3])
+    judge.after_append("a", [0])
+    dispatch_all(judge, "a")
+    return judge
+
+
+@provokes(Freshness)
+def a_block_published_after_a_copy_has_overwritten_it():
+    judge = judge_of()
+    allocate(judge, "a", [1, 2, 3, 4])
+    allocate(judge, "b", [5])
+    first = dispatch_all(judge, "a")
+    judge.before_dispatch([("b", 1)])
+    judge.after_dispatch([("b", 1)], [(7, 0)])
+    judge.findings.clear()
+    judge.after_complete(first)
+    return judge
+
+
+# ---- HISTORY, ISOLATION ----------------------------------------------------------------------------------------------
+
+
+@provokes(History)
+def a_hit_on_a_recycled_block_with_the_same_tokens_after_another_prefix():
+    """NV-1."""
+    p, q, t, z = ([10 * n, 10 * n + 1, 10 * n + 2, 10 * n + 3] for n in (1, 2, 3, 4))
+    judge = judge_of(5)
+    admit(judge, "A", [*p, *t, 99])
+    allocate(judge, "D", [*p, 98])
+    free(judge, "A")
+    assert admit(judge, "B", [*q, *z, *t]) == [4, 2, 1]
+    free(judge, "B")
+    assert judge.findings == []
+    return say(judge, "E", [*p, *t, 97], 8, [0, 1, 4])
+
+
+@provokes(History)
+def a_hit_on_other_tokens():
+    judge = with_prompt()
+    return say(judge, "b", [1, 2, 3, 5, 9], 4, [0, 3])
+
+
+@provokes(History)
+def a_lookup_that_names_a_block_with_other_tokens():
+    return lookup_says(with_prompt(), [1, 2, 3, 5, 9], 4, [0])
+
+
+@provokes(Isolation)
+def a_hit_across_namespaces():
+    judge = with_prompt()
+    return say(judge, "b", PROMPT, 8, [0, 1, 3], (("salt", "s"),))
+
+
+@provokes(Isolation)
+def a_hit_in_the_default_namespace_on_a_salted_block():
+    judge = judge_of()
+    admit(judge, "a", PROMPT, (("salt", ""),))
+    return say(judge, "b", PROMPT, 8, [0, 1, 3])
+
+
+# ---- ALIASING, EXCLUSIVE, LIFETIME -----------------------------------------------------------------------------------
+
+
+@provokes(Aliasing)
+def an_append_into_a_shared_tail_in_place():
+    judge = forked()
+    judge.before_append("c", [9])
+    judge.after_append("c", [0, 1])
+    return judge
+
+
+@provokes(Aliasing)
+def a_write_into_a_shared_tail():
+    judge = forked(exact=False)
+    judge.before_append("c", [9])
+    judge.after_append("c", [0, 1])
+    assert judge.findings == []
+    dispatch_all(judge, "c")
+    return judge
+
+
+@provokes(Aliasing)
+def a_step_that_forgets_a_copy():
+    judge = forked()
+    append(judge, "c", [9])
+    judge.before_dispatch([("c", 1)])
+    judge.after_dispatch([("c", 1)], [])
+    judge.findings[:] = [found for found in judge.findings if not isinstance(found, Freshness)]
+    return judge
+
+
+@provokes(Exclusive)
+def a_block_in_two_tables():
+    return say(with_prompt(), "b", [90], 0, [2])
+
+
+@provokes(Exclusive)
+def a_block_twice_in_one_table():
+    return say(judge_of(), "a", PROMPT, 0, [0, 1, 1])
+
+
+@provokes(Exclusive)
+def an_append_that_takes_a_block_of_its_own_table_again():
+    judge = judge_of()
+    admit(judge, "a", [1, 2, 3, 4])
+    judge.before_append("a", [5])
+    judge.after_append("a", [0, 0])
+    return judge
+
+
+@provokes(Exclusive)
+def an_append_that_takes_another_s_block():
+    judge = with_prompt()
+    admit(judge, "b", [90, 91, 92, 93])
+    judge.before_append("b", [94])
+    judge.after_append("b", [3, 2])
+    return judge
+
+
+@provokes(Exclusive)
+def a_copy_that_nobody_asked_for():
+    judge = with_prompt()
+    allocate(judge, "b", [90])
+    judge.before_dispatch([("b", 1)])
+    judge.after_dispatch([("b", 1)], [(0, 2)])
+    return judge
+
+
+@provokes(Lifetime)
+def a_block_of_a_request_freed_in_flight():
+    judge = judge_of()
+    allocate(judge, "a", PROMPT)
+    dispatch_all(judge, "a")
+    free(judge, "a")
+    return say(judge, "b", [90], 0, [0])
+
+
+@provokes(Lifetime)
+def a_block_cut_off_in_flight():
+    judge = with_prompt()
+    append(judge, "a", [10, 11, 12, 13])
+    dispatch_all(judge, "a")
+    truncate(judge, "a", 9)
+    return say(judge, "b", [90], 0, [3])
+
+
+@provokes(Lifetime)
+def the_source_of_a_copy_that_waits():
+    judge = forked()
+    append(judge, "c", [9])
+    free(judge, "p")
+    return say(judge, "b", [90], 0, [1])
+
+
+@provokes(Lifetime)
+def the_source_of_a_copy_in_flight():
+    judge = forked()
+    append(judge, "c", [9])
+    dispatch_all(judge, "c")
+    free(judge, "p")
+    return say(judge, "b", [90], 0, [1])
+
+
+# ---- PUBLISH, ROLLBACK -----------------------------------------------------------------------------------------------
+
+
+@provokes(Publish)
+def a_hit_on_a_block_that_is_being_computed():
+    judge = judge_of()
+    allocate(judge, "a", PROMPT)
+    dispatch_all(judge, "a")
+    return say(judge, "b", PROMPT, 8, [0, 1, 3])
+
+
+@provokes(Publish)
+def a_hit_after_a_reset():
+    judge = with_prompt()
+    judge.after_reset()
+    return say(judge, "b", PROMPT, 8, [0, 1, 3])
+
+
+@provokes(Publish)
+def a_hit_without_caching():
+    judge = with_prompt(caching=False)
+    return say(judge, "b", PROMPT, 8, [0, 1, 3])
+
+
+@provokes(Publish)
+def a_hit_on_a_placeholder_without_a_name():
+    judge = judge_of()
+    admit(judge, "a", [1, 2, 3])
+    append(judge, "a", [-1])
+    dispatch_all(judge, "a")
+    fill(judge, "a", 3, [4])
+    return say(judge, "b", PROMPT, 4, [0, 1, 2])
+
+
+@provokes(Publish)
+def a_lookup_that_promises_what_cannot_be_hit():
+    judge = judge_of()
+    return lookup_says(judge, PROMPT, 8, None)
+
+
+@provokes(Rollback)
+def a_hit_on_what_was_rolled_back():
+    judge = judge_of()
+    admit(judge, "a", [1, 2])
+    append(judge, "a", [3, 4])
+    run(judge, "a")
+    truncate(judge, "a", 3)
+    append(judge, "a", [4])
+    return say(judge, "b", PROMPT, 4, [0, 1, 2])
+
+
+@provokes(Rollback)
+def a_truncation_that_keeps_a_block():
+    judge = with_prompt()
+    append(judge, "a", [10, 11, 12, 13])
+    judge.after_truncate("a", 9, [0, 1, 2, 3])
+    return judge
+
+
+@provokes(Rollback)
+def a_truncation_that_loses_a_block():
+    judge = with_prompt()
+    append(judge, "a", [10, 11, 12, 13])
+    judge.after_truncate("a", 10, [0, 1])
+    return judge
+
+
+@provokes(Rollback)
+def a_truncation_to_the_same_length_that_changes_the_table():
+    judge = with_prompt()
+    judge.after_truncate("a", 9, [0, 1, 3])
+    return judge
+
+
+@provokes(Rollback)
+def a_truncation_that_does_not_undo_a_copy():
+    judge = forked()
+    append(judge, "c", [9])
+    judge.after_truncate("c", 6, [0, 2])
+    return judge
+
+
+# ---- MAPPING ---------------------------------------------------------------------------------------------------------
+
+
+@provokes(Mapping)
+def a_new_block_that_does_not_exist():
+    return say(judge_of(exact=False), "a", [1], 0, [8])
+
+
+@provokes(Mapping)
+def a_negative_block():
+    return say(judge_of(exact=False), "a", [1], 0, [-1])
+
+
+@provokes(Mapping)
+def a_reserved_block():
+    return say(judge_of(reserved=frozenset({0}), exact=False), "a", [1], 0, [0])
+
+
+@provokes(Mapping)
+def a_hit_block_that_does_not_exist():
+    return say(with_prompt(), "b", PROMPT, 8, [0, 99, 3])
+
+
+@provokes(Mapping)
+def a_lookup_that_names_too_few_blocks():
+    return lookup_says(with_prompt(), PROMPT, 8, [0])
+
+
+@provokes(Mapping)
+def an_append_that_changes_the_table():
+    judge = with_prompt()
+    judge.before_append("a", [10])
+    judge.after_append("a", [0, 3, 2])
+    return judge
+
+
+@provokes(Mapping)
+def an_append_that_replaces_a_full_tail():
+    judge = judge_of()
+    admit(judge, "a", [1, 2, 3, 4])
+    judge.before_append("a", [5])
+    judge.after_append("a", [1, 2])
+    return judge
+
+
+@provokes(Mapping)
+def a_fork_with_another_table():
+    judge = with_prompt()
+    judge.before_fork("a", "b")
+    judge.after_fork("a", "b", [0, 1, 3])
+    return judge
+
+
+# ---- RECOMPUTE, ADMISSION --------------------------------------------------------------------------------------------
+
+
+@provokes(Recompute)
+def a_hit_on_the_last_token_too():
+    judge = judge_of(reuse="last_token")
+    admit(judge, "a", [1, 2, 3, 4])
+    return say(judge, "b", [1, 2, 3, 4], 4, [0])
+
+
+@provokes(Recompute)
+def a_full_last_block_reused_under_last_block():
+    judge = judge_of()
+    admit(judge, "a", [1, 2, 3, 4, 5, 6, 7, 8])
+    return say(judge, "b", [1, 2, 3, 4, 5, 6, 7, 8], 8, [0, 1])
+
+
+@provokes(Recompute)
+def a_negative_hit():
+    return say(judge_of(), "a", [1], -4, [0])
+
+
+@provokes(Recompute)
+def a_hit_of_a_part_of_a_block():
+    judge = with_prompt()
+    return say(judge, "b", PROMPT, 6, [0, 3, 4])
+
+
+@provokes(Admission)
+def a_table_with_a_block_too_few():
+    return say(judge_of(), "a", PROMPT, 0, [0, 1])
+
+
+@provokes(Admission)
+def a_table_with_a_block_too_many():
+    return say(judge_of(), "a", PROMPT, 0, [0, 1, 2, 3])
+
+
+@provokes(Admission)
+def an_append_without_the_block_that_it_needs():
+    judge = judge_of()
+    admit(judge, "a", [1, 2, 3, 4])
+    judge.before_append("a", [5])
+    judge.after_append("a", [0])
+    return judge
+
+
+# ---- COMPLETENESS, EVICTION, EXACT -----------------------------------------------------------------------------------
+
+
+@provokes(Completeness)
+def a_miss_of_what_is_resident():
+    judge = with_prompt()
+    return say(judge, "b", PROMPT, 0, [3, 4, 5])
+
+
+@provokes(Completeness)
+def a_hit_that_stops_short():
+    judge = with_prompt()
+    free(judge, "a")
+    return say(judge, "b", PROMPT, 4, [0, 3, 4])
+
+
+@provokes(Completeness)
+def a_lookup_that_stops_short():
+    return lookup_says(with_prompt(), PROMPT, 4, [0])
+
+
+@provokes(Completeness)
+def a_lookup_without_blocks_that_stops_short():
+    return lookup_says(with_prompt(), PROMPT, 4, None)
+
+
+@provokes(Completeness)
+def a_miss_of_what_extends_a_block_rolled_back_and_computed_again():
+    judge = judge_of()
+    admit(judge, "a", [1, 2])
+    append(judge, "a", [3, 4])
+    run(judge, "a")
+    admit(judge, "b", PROMPT)
+    free(judge, "b")
+    truncate(judge, "a", 2)
+    append(judge, "a", [3, 4])
+    run(judge, "a")
+    assert judge.findings == []
+    return lookup_says(judge, PROMPT, 4, [0])
+
+
+@provokes(Eviction)
+def an_eviction_of_the_more_recently_released():
+    judge = judge_of(2)
+    for token, request in ((1, "a"), (5, "b")):
+        admit(judge, request, [token] * 4)
+    for request in "ab":
+        free(judge, request)
+    assert list(judge.predictor.cached) == [0, 1]
+    return say(judge, "c", [90], 0, [1])
+
+
+@provokes(Eviction)
+def an_eviction_of_a_prefix_before_what_extends_it():
+    judge = judge_of(3, exact=False)
+    admit(judge, "a", PROMPT)
+    free(judge, "a")
+    return say(judge, "b", [90, 90, 90, 90, 90], 0, [2, 0])
+
+
+@provokes(Exact)
+def a_free_block_out_of_order():
+    return say(judge_of(), "a", [1], 0, [1])
+
+
+@provokes(Exact)
+def a_cached_block_while_a_free_one_is_left():
+    judge = judge_of(2)
+    admit(judge, "a", [1, 2, 3, 4])
+    free(judge, "a")
+    return say(judge, "b", [90], 0, [0])
+
+
+@provokes(Exact)
+def a_hit_on_the_owner_that_was_published_later():
+    judge = two_owners()
+    return say(judge, "c", PROMPT[:5], 4, [1, 2])
+
+
+@provokes(Exact)
+def a_copy_of_a_tail_that_nobody_else_holds():
+    judge = judge_of()
+    admit(judge, "a", [1])
+    judge.before_append("a", [2])
+    judge.after_append("a", [1])
+    return judge
+
+
+def two_owners(**options: object) -> Judge:
+    """"a" and "b" have computed the same full block in blocks 0 and 1."""
+    judge = judge_of(**options)
+    for request in "ab":
+        allocate(judge, request, [1, 2, 3, 4])
+    run(judge, "a", "b")
+    return judge
+
+
+@pytest.mark.parametrize(
+    ("kind", "provocation"), [pytest.param(kind, play, id=f"{kind.id}: {play.__name__}") for kind, play in PROVOCATIONS]
+)
+def test_an_unsound_choice_is_charged_to_its_property(kind: type[Violation], provocation: Provocation):
+    judge = provocation()
+    assert charged(judge) is kind
+    assert all(found.message for found in judge.findings)
+
+
+def test_everything_that_the_judge_can_accuse_is_provoked():
+    words = set(re.findall(r"\b[A-Z][a-z]+\b", inspect.getsource(inspect.getmodule(Judge))))
+    accused = {kind for kind in PROPERTIES.values() if kind.__name__ in words}
+    assert {kind for kind, _ in PROVOCATIONS} == accused
+
+
+# ---- a step's arrays -------------------------------------------------------------------------------------------------
+
+
+def arrays() -> tuple[Judge, object, dict[str, list]]:
+    """A step of "a" (positions 3 to 6, in blocks 0 and 1) and "b" (position 0, in block 3), and its right arrays."""
+    judge = judge_of()
+    allocate(judge, "a", PROMPT)
+    complete(judge, dispatch(judge, ("a", 3)))
+    allocate(judge, "b", [90])
+    passage = dispatch(judge, ("a", 4), ("b", 1))
+    return (
+        judge,
+        passage,
+        {
+            "tables": [[0, 1, 2], [3, -1, -1]],
+            "context_lengths": [7, 1],
+            "cu_seqlens": [0, 4, 5],
+            "packed_rows": [0, 1, 2, 3, 4],
+            "row_sequences": [0, 0, 0, 0, 1],
+            "positions": [3, 4, 5, 6, 0],
+            "slots": [3, 4, 5, 6, 12],
+        },
+    )
+
+
+def test_right_arrays_are_accused_of_nothing():
+    judge, passage, right = arrays()
+    judge.judge_batch(passage, **right)
+    assert judge.findings == []
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("tables", [[0, 2, 1], [3, -1, -1]]),
+        ("tables", [[0, 1, 2], [3, 0, 0]]),
+        ("tables", [[0, 1, 2]]),
+        ("context_lengths", [6, 1]),
+        ("context_lengths", [9, 1]),
+        ("cu_seqlens", [0, 3, 5]),
+        ("cu_seqlens", [0, 4, 4]),
+        ("cu_seqlens", [1, 4, 5]),
+        ("packed_rows", [0, 1, 2, 4, 3]),
+        ("packed_rows", [0, 1, 2, 3]),
+        ("row_sequences", [0, 0, 0, 1, 1]),
+        ("positions", [0, 1, 2, 3, 0]),
+        ("positions", [3, 4, 5, 6, 1]),
+        ("slots", [3, 4, 5, 7, 12]),
+        ("slots", [3, 8, 9, 10, 12]),
+        ("slots", [-1, 4, 5, 6, 12]),
+        ("slots", [3, 4, 5, 6]),
+    ],
+)
+def test_a_wrong_array_is_accused_of_mapping(name: str, wrong: list):
+    judge, passage, right = arrays()
+    judge.judge_batch(passage, **{**right, name: wrong})
+    assert charged(judge) is Mapping
+
+
+@pytest.mark.parametrize(("slots", "kind"), [([-1], None), ([7], Mapping)])
+def test_what_is_in_the_cache_already_is_not_written_again(slots: list[int], kind: type[Violation] | None):
+    judge = judge_of(reuse="last_token")
+    admit(judge, "a", PROMPT[:8])
+    allocate(judge, "b", PROMPT[:8])
+    passage = dispatch_all(judge, "b")
+    judge.judge_batch(passage, [[0, 1]], [8], [0, 1], [0], [0], [7], slots)
+    assert charged(judge) is kind
+
+
+# ---- which refusal is due --------------------------------------------------------------------------------------------
+
+
+def test_allocations_are_refused_for_the_right_reason():
+    judge = judge_of(3)
+    admit(judge, "a", PROMPT[:5])
+    assert judge.before_allocate("x", [], ()) == "InvalidTokens"
+    assert judge.before_allocate("x", [-1], ()) == "InvalidTokens"
+    assert judge.before_allocate("x", [2**31], ()) == "InvalidTokens"
+    assert judge.before_allocate("a", [1], ()) == "DuplicateRequest"
+    assert judge.before_allocate("x", [90] * 13, ()) == "NeverFits"
+    assert judge.before_allocate("x", [90] * 5, ()) == "OutOfBlocks"
+    assert judge.before_allocate("x", PROMPT[:8], ()) is None
+    assert judge.before_allocate("x", [90] * 4, ()) is None
+
+
+def test_a_hit_on_a_cached_block_takes_one_of_the_idle_ones():
+    judge = judge_of(3)
+    admit(judge, "a", PROMPT[:4])
+    free(judge, "a")
+    allocate(judge, "other", [90])
+    assert judge.before_allocate("x", PROMPT, ()) == "OutOfBlocks"
+    assert judge.before_allocate("x", PROMPT[:8], ()) is None
+
+
+def test_appends_are_refused_for_the_right_reason():
+    judge = judge_of(2)
+    admit(judge, "a", [1, 2, 3])
+    assert judge.before_append("x", [1]) == "UnknownRequest"
+    assert judge.before_append("a", []) == "InvalidTokens"
+    assert judge.before_append("a", [-2]) == "InvalidTokens"
+    assert judge.before_append("a", [-1]) is None
+    assert judge.before_append("a", [1] * 6) == "NeverFits"
+    fork(judge, "a", "b")
+    assert judge.before_append("a", [1]) is None
+    assert judge.before_append("a", [1] * 2) == "OutOfBlocks"
+
+
+def test_dispatches_are_refused_for_the_first_fault():
+    judge = judge_of()
+    allocate(judge, "a", [1, 2, 3])
+    assert judge.before_dispatch([]) == "EmptyDispatch"
+    assert judge.before_dispatch([("a", 4), ("x", 1)]) == "InvalidCount"
+    assert judge.before_dispatch([("x", 1), ("a", 4)]) == "UnknownRequest"
+    assert judge.before_dispatch([("a", 0)]) == "InvalidCount"
+    assert judge.before_dispatch([("a", 1), ("a", 1)]) == "RepeatedRequest"
+    assert judge.before_dispatch([("a", 3)]) is None
+
+
+def test_steps_complete_once_and_in_order():
+    judge = judge_of()
+    allocate(judge, "a", [1, 2])
+    first, second = dispatch(judge, ("a", 1)), dispatch(judge, ("a", 1))
+    assert judge.before_complete(second) == "OutOfOrder"
+    complete(judge, first)
+    assert judge.before_complete(first) == "AlreadyCompleted"
+    complete(judge, second)
+    assert judge.before_complete(second) == "AlreadyCompleted"
+
+
+def test_truncations_stay_between_base_and_length():
+    judge = judge_of()
+    admit(judge, "a", [1, 2])
+    append(judge, "a", [3, 4])
+    assert judge.before_truncate("x", 1) == "UnknownRequest"
+    assert judge.before_truncate("a", 1) == judge.before_truncate("a", 5) == "InvalidLength"
+    assert judge.before_truncate("a", 2) is judge.before_truncate("a", 4) is None
+
+
+def test_forks_need_everything_computed_landed_and_named():
+    judge = judge_of()
+    allocate(judge, "a", [1, 2])
+    assert judge.before_fork("x", "b") == "UnknownRequest"
+    assert judge.before_fork("a", "a") == "DuplicateRequest"
+    assert judge.before_fork("a", "b") == "NotComputed"
+    step = dispatch_all(judge, "a")
+    assert judge.before_fork("a", "b") == "NotComputed"
+    complete(judge, step)
+    assert judge.before_fork("a", "b") is None
+    append(judge, "a", [-1])
+    run(judge, "a")
+    assert judge.before_fork("a", "b") == "NotNamed"
+
+
+def test_fills_name_placeholders_only():
+    judge = judge_of()
+    admit(judge, "a", [1, 2])
+    append(judge, "a", [-1, -1])
+    assert judge.before_fill("x", 0, [1]) == "UnknownRequest"
+    assert judge.before_fill("a", 2, [-1]) == "InvalidTokens"
+    assert judge.before_fill("a", 1, [5]) == "InvalidFill"
+    assert judge.before_fill("a", -1, [5]) == "InvalidFill"
+    assert judge.before_fill("a", 3, [5, 5]) == "InvalidFill"
+    assert judge.before_fill("a", 2, [5, 5]) is None
+    assert judge.before_free("a") is None and judge.before_free("x") == "UnknownRequest"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "good"),
+    [([0], True), ([2**31 - 1], True), ([], False), ([-1], False), ([2**31], False), (["a"], False), ([1.5], False)],
+)
+def test_tokens_are_read_or_refused(tokens: list, good: bool):
+    assert (judge_of().read(tokens) is not None) is good
+    assert judge_of().before_lookup(tokens) == (None if good else "InvalidTokens")
+
+
+# ---- what follows from the choices -----------------------------------------------------------------------------------
+
+
+def test_the_lesson_s_reference_counts():
+    judge = judge_of()
+    assert admit(judge, "A", list(range(10))) == [0, 1, 2]
+    assert allocate(judge, "B", [*range(8), 50]) == [0, 1, 3]
+    assert judge.references[:4] == [2, 2, 1, 1]
+    free(judge, "A")
+    assert judge.references[:4] == [1, 1, 0, 1]
+    assert (judge.idle, judge.cached) == (5, 0)
+    free(judge, "B")
+    assert (judge.idle, judge.cached) == (8, 2)
+    assert judge.findings == []
+
+
+def test_published_blocks_carry_their_whole_history():
+    judge = with_prompt()
+    assert [history is not None for history in judge.published[:4]] == [True, True, False, False]
+    assert judge.histories.describe(judge.published[1]) == ((), tuple(PROMPT[:8]))
+    assert judge.owners == {judge.published[0]: [0], judge.published[1]: [1]}
+
+
+def test_an_active_owner_is_expected_before_a_cached_one():
+    judge = two_owners()
+    free(judge, "a")
+    assert allocate(judge, "c", PROMPT[:5])[0] == 1
+    assert judge.findings == []
+
+
+def test_any_owner_may_be_hit_where_the_policy_is_not_exact():
+    judge = two_owners(exact=False)
+    say(judge, "c", PROMPT[:5], 4, [1, 2])
+    assert judge.findings == []
+
+
+def test_any_order_of_free_blocks_is_sound_where_the_policy_is_not_exact():
+    judge = judge_of(exact=False)
+    say(judge, "a", PROMPT, 0, [7, 3, 5])
+    assert judge.findings == []
+
+
+def test_reserved_blocks_are_no_capacity():
+    judge = judge_of(4, reserved=frozenset({0}))
+    assert (judge.capacity, judge.idle) == (3, 3)
+    assert judge.before_allocate("a", [1] * 13, ()) == "NeverFits"
+    assert allocate(judge, "a", [1] * 12) == [1, 2, 3]
+    assert judge.findings == []
+
+
+def test_a_lookup_without_blocks_is_judged_by_its_length():
+    assert lookup_says(with_prompt(), PROMPT, 8, None).findings == []
+    assert lookup_says(with_prompt(), PROMPT, 8, [0, 1]).findings == []
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 3])
+def test_blocks_of_one_slot_leave_the_last_token_under_last_token(blocks: int):
+    judge = judge_of(block_size=1, reuse="last_token")
+    admit(judge, "a", PROMPT[:blocks])
+    assert allocate(judge, "b", PROMPT[:blocks]) == list(range(blocks))
+    assert judge.lines["b"].computed == blocks - 1
+    run(judge, "b")
+    assert judge.findings == []
+
+
+def test_events_are_counted():
+    judge = forked()
+    append(judge, "c", [9])
+    run(judge, "c")
+    assert judge.events["fork"] == judge.events["fork with a shared tail"] == judge.events["copy-on-write"] == 1
+
+
+def test_touched_names_the_blocks_whose_state_changed():
+    judge = judge_of()
+    allocate(judge, "a", PROMPT)
+    assert judge.touched == [0, 1, 2]
+    judge.touched.clear()
+    run(judge, "a")
+    assert judge.touched == [0, 1]
+    judge.touched.clear()
+    free(judge, "a")
+    assert judge.touched == [2, 1, 0]
+
+
+# ---- sound choices ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reuse", ["last_block", "last_token"])
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_sound_choices_accuse_nothing(seed: int, exact: bool, reuse: str):
+    random = Random(seed)
+    size = random.choice([1, 2, 3])
+    judge = judge_of(random.randint(4, 12), size, exact=exact, reuse=reuse)
+    spaces = [(), (("salt", "s"),)]
+    for number in range(400):
+        name = f"r{number}"
+        tokens = [random.randrange(2) for _ in range(random.randint(1, 3 * size))]
+        live = list(judge.lines)
+        line = judge.lines[random.choice(live)] if live else None
+        kind = random.choice(["allocate", "append", "dispatch", "dispatch", "complete", "complete", "other"])
+        if kind == "allocate":
+            space = random.choice(spaces)
+            if judge.before_allocate(name, tokens, space) is None:
+                allocate(judge, name, tokens, space)
+        elif kind == "complete":
+            if judge.in_flight:
+                complete(judge, judge.in_flight[0])
+        elif line is None:
+            continue
+        elif kind == "append":
+            tokens = [-1] if random.random() < 0.3 else tokens
+            if judge.before_append(line.request, tokens) is None:
+                append(judge, line.request, tokens)
+        elif kind == "dispatch":
+            if line.scheduled < len(line.tokens):
+                dispatch(judge, (line.request, random.randint(1, len(line.tokens) - line.scheduled)))
+        else:
+            other = random.choice(["truncate", "fork", "fill", "free", "free", "reset"])
+            if other == "truncate":
+                truncate(judge, line.request, random.randint(line.base, len(line.tokens)))
+            elif other == "fork" and judge.before_fork(line.request, name) is None:
+                fork(judge, line.request, name)
+            elif other == "fill" and line.unnamed:
+                fill(judge, line.request, line.tokens.index(-1), [random.randrange(2)])
+            elif other == "free":
+                free(judge, line.request)
+            elif other == "reset" and random.random() < 0.1:
+                judge.after_reset()
+        judge.walk()
+        assert judge.findings == []
+    while judge.in_flight:
+        complete(judge, judge.in_flight[0])
+    for request in list(judge.lines):
+        free(judge, request)
+    assert judge.findings == []
+    assert judge.idle == judge.capacity
+    assert judge.references == [0] * judge.policy.num_blocks
+    assert judge.cached == sum(history is not None for history in judge.published)
