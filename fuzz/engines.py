@@ -121,7 +121,7 @@ def hypothesis(
     first: int = 0,
     progress: Callable[[], None] | None = None,
 ) -> tuple[Counterexample | None, int]:
-    """Chunks of Hypothesis examples, each with a fresh seed made from `seed` and its number, until `deadline`.
+    """Chunks of Hypothesis examples, each seeded by `seed` and its number, until `deadline`; at least one.
 
     Hypothesis's lengths are mixed as long episodes are: 50 steps mostly, 200 now and then. It only generates; what it
     finds is shrunk as a list of operations. Returns (the counterexample or None, the number of the next chunk)."""
@@ -131,7 +131,7 @@ def hypothesis(
     from properties.machines.profiles import settings_for
 
     number = first
-    while clock() < deadline:
+    while number == first or clock() < deadline:  # the import alone may have used the turn up
         long = number % 8 == 7
         chosen = settings(
             settings_for("nightly"),

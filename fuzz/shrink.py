@@ -229,8 +229,8 @@ class _Shrinker:
     def search(self, episodes: int) -> None:
         """Short episodes on small pools, seeded by the counterexample's own seed.
 
-        Ends when `episodes` in a row did not help, or when so many in a row failed and were reduced to nothing shorter that
-        another is not likely to be.
+        Ends when `episodes` in a row did not help, or when so many in a row failed and were reduced to nothing shorter
+        that another is not likely to be.
         """
         capabilities = self.factory(self.configuration).capabilities
         fruitless = reduced = 0

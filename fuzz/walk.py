@@ -107,7 +107,7 @@ class Walk:
         configuration: Configuration | None = None,
         kinds: frozenset[str] | None = None,
     ) -> None:
-        """`kinds` restricts the walk to these kinds of operation; dispatch, complete, allocate and free are always among them."""
+        """`kinds` restricts the walk to these kinds of operation, and to allocate, dispatch, complete and free."""
         self._random = Random(f"{seed}/operations")
         self._values = Random(f"{seed}/values")
         drawn = draw_configuration(Random(f"{seed}/configuration"), capabilities, limits)

@@ -175,7 +175,9 @@ def test_unreadable_files_say_where(tmp_path: Path) -> None:
     assert result.returncode == 2
     assert f"{path}:27: free: request must be a string, got 7" in result.stderr
     trace = tmp_path / "bad.jsonl"
-    trace.write_text('{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1, 2]}\n{"input_length": 1\n')
+    trace.write_text(
+        '{"timestamp": 0, "input_length": 600, "output_length": 1, "hash_ids": [1, 2]}\n{"input_length": 1\n'
+    )
     result = process("trace", trace)
     assert result.returncode == 2
     assert "bad.jsonl" in result.stderr

@@ -429,6 +429,11 @@ def test_a_batch_is_padded_to_its_own_size_at_least(size: str):
             batch.padded(**{size: wanted})
 
 
+def test_a_token_too_large_for_int32_is_named_as_given():
+    with pytest.raises(InvalidTokens, match=r"(?<!-)2147483648"):
+        manager_of().lookup(np.array([2**31]))
+
+
 def test_the_largest_token_is_allowed():
     manager = manager_of()
     for request, tokens in enumerate(([2**31 - 1], np.array([2**31 - 1]), np.array([2**31 - 1], dtype=np.uint32))):

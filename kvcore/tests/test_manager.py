@@ -310,7 +310,7 @@ def test_a_fork_shares_every_block_and_takes_none():
     assert child.table == [0, 1] and child.table is not manager.sequence("p").table
     assert references(manager, [0, 1]) == [2, 2]
     assert manager._pool.available == 6
-    assert (len(child), child.scheduled, child.computed) == (6, 6, 6)
+    assert (len(child), child.scheduled, child.computed, child.published) == (6, 6, 6, 1)
 
 
 def test_the_first_to_append_into_a_shared_tail_gets_a_copy():
@@ -537,6 +537,13 @@ def test_the_table_in_a_batch_follows_a_truncation():
     assert step.batch.block_tables.tolist() == [[0, 1, 4]]
 
 
+def test_the_table_in_a_batch_follows_a_truncation_without_an_append():
+    manager = drafting(8)
+    assert manager.dispatch([("a", 1)]).batch.block_tables.tolist() == [[0, 1, 2, 3]]
+    manager.truncate("a", 9)
+    assert manager.dispatch([("a", 1)]).batch.block_tables.tolist() == [[0, 1, 2]]
+
+
 def test_a_block_cut_off_stays_in_the_index_while_another_table_holds_it():
     manager = drafting(2)
     run(manager, "a")
@@ -754,11 +761,13 @@ def test_a_truncation_in_flight_counts_at_once_and_gives_blocks_back_later():
     assert hits(manager, [*range(6), *range(100, 106)]) == 4
 
 
-def test_a_step_that_is_cut_away_altogether_counts_nothing():
+def test_steps_that_are_cut_away_altogether_count_nothing():
     manager = drafting(4)
-    step = dispatch_all(manager, "a")
+    steps = [manager.dispatch([("a", 2)]) for _ in range(2)]
     manager.truncate("a", 6)
-    manager.complete(step)
+    assert [(step.starts, step.ends) for step in steps] == [([6], [6])] * 2
+    for step in steps:
+        manager.complete(step)
     a = manager.sequence("a")
     assert (a.scheduled, a.computed, a.published) == (6, 6, 1)
 
@@ -961,6 +970,7 @@ SPACES = [
     *(Namespace(**{part: text}) for part in PARTS for text in ("", "x", "y")),
     Namespace(adapter="x", salt="y"),
     Namespace(adapter="y", salt="x"),
+    Namespace(adapter="xsalt:y"),
     Namespace(adapter="xsalt:1:y"),
     Namespace(adapter="x4:salt:1:y"),
     Namespace(adapter="\ud800"),
@@ -995,6 +1005,16 @@ def test_equal_namespaces_are_one():
     manager = manager_of(8, 4)
     cache(manager, range(4), Namespace(adapter="a", salt="s"))
     assert hits(manager, range(5), Namespace(salt="s", adapter="a")) == 4
+
+
+def test_a_block_of_prompt_and_generated_tokens_is_found_in_its_namespace():
+    manager = manager_of(8, 4)
+    space = Namespace(adapter="a")
+    admit(manager, "a", [0, 1], space)
+    manager.append("a", [2, 3])
+    run(manager, "a")
+    assert hits(manager, range(5), space) == 4
+    assert hits(manager, range(5)) == 0
 
 
 def test_a_fork_stays_in_its_namespace():
@@ -1067,7 +1087,8 @@ def test_a_match_saves_the_hashing():
     match = manager.lookup(range(9))
     calls.clear()
     assert manager.allocate("a", range(9), match=match).num_hit_tokens == 0
-    run(manager, "a")
+    for _ in range(3):
+        manager.complete(manager.dispatch([("a", 3)]))
     assert calls == []
     assert hits(manager, range(9)) == 8
 

@@ -363,4 +363,3 @@ def test_ci_does_not_change_a_profile() -> None:
     ]
     assert [first for first, _ in outputs] == ["False", "True"]
     assert outputs[0][1] == outputs[1][1]
-

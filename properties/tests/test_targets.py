@@ -265,8 +265,8 @@ def test_a_clone_goes_on_exactly_like_the_original(seed: int) -> None:
     for session in (original, follower):
         drive(session, *first)
         drive(session, *(Complete(step) for step, (passage, _) in list(session.steps.items()) if not passage.done))
-        session._matches.clear()  # they belong to the session's first target
-        session.steps.clear()
+        for names in (session._matches, session.steps, session._completed):
+            names.clear()  # they belong to the session's first target
     follower.target = original.target.clone()
     second = stumbling(seed + 100, 60)
     assert drive(follower, *second) == drive(original, *second)

@@ -173,6 +173,12 @@ def a_lookup_that_names_a_block_with_other_tokens():
     return lookup_says(with_prompt(), [1, 2, 3, 5, 9], 4, [0])
 
 
+@provokes(History)
+def a_hit_on_other_tokens_in_another_namespace():
+    judge = with_prompt()
+    return say(judge, "b", [1, 2, 3, 5, 9], 4, [0, 3], (("salt", "s"),))
+
+
 @provokes(Isolation)
 def a_hit_across_namespaces():
     judge = with_prompt()
@@ -338,6 +344,19 @@ def a_hit_on_what_was_rolled_back():
     truncate(judge, "a", 3)
     append(judge, "a", [4])
     return say(judge, "b", PROMPT, 4, [0, 1, 2])
+
+
+@provokes(Rollback)
+def a_hit_on_a_tail_that_an_append_has_withdrawn():
+    judge = judge_of()
+    admit(judge, "a", [1, 2])
+    append(judge, "a", [3, 4])
+    run(judge, "a")
+    allocate(judge, "b", PROMPT)
+    truncate(judge, "a", 2)
+    free(judge, "b")
+    append(judge, "a", [7])
+    return say(judge, "c", PROMPT, 4, [0, 2, 1])
 
 
 @provokes(Rollback)
@@ -779,6 +798,29 @@ def test_published_blocks_carry_their_whole_history():
     assert [history is not None for history in judge.published[:4]] == [True, True, False, False]
     assert judge.histories.describe(judge.published[1]) == ((), tuple(PROMPT[:8]))
     assert judge.owners == {judge.published[0]: [0], judge.published[1]: [1]}
+
+
+def test_other_tokens_after_a_truncation_make_another_history():
+    judge = judge_of()
+    admit(judge, "a", [1, 2])
+    append(judge, "a", [3, 4])
+    run(judge, "a")
+    truncate(judge, "a", 2)
+    append(judge, "a", [5, 6])
+    run(judge, "a")
+    assert judge.histories.describe(judge.published[0]) == ((), (1, 2, 5, 6))
+    assert judge.findings == []
+
+
+def test_a_block_is_published_when_its_last_token_is_named():
+    judge = judge_of()
+    admit(judge, "a", [1, 2, 3])
+    append(judge, "a", [-1])
+    run(judge, "a")
+    assert judge.published[0] is None
+    fill(judge, "a", 3, [4])
+    assert judge.histories.describe(judge.published[0]) == ((), (1, 2, 3, 4))
+    assert judge.findings == []
 
 
 def test_an_active_owner_is_expected_before_a_cached_one():

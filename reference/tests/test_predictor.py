@@ -28,6 +28,14 @@ def test_there_are_never_more_than_there_are():
     assert predictor.next(5) == [2, 1]
 
 
+def test_cached_blocks_only_make_up_what_is_missing():
+    predictor = Predictor(range(4))
+    taken(predictor, 3)
+    for block in (0, 1, 2):
+        predictor.released(block, published=True)
+    assert predictor.next(2) == [3, 0]
+
+
 def test_free_blocks_in_order_of_release_then_cached_ones():
     predictor = Predictor(range(4))
     taken(predictor, 4)
