@@ -13,7 +13,7 @@
 The allocator needs numpy and xxhash. It knows no other room of this repository.
 """
 
-from .batch import Batch, InvalidPadding
+from .batch import Batch
 from .config import CacheConfig, ReusePolicy
 from .errors import *  # noqa: F403
 from .errors import __all__ as _errors
@@ -29,7 +29,6 @@ __all__ = [
     "Batch",
     "BlockManager",
     "CacheConfig",
-    "InvalidPadding",
     "Namespace",
     "PrefixMatch",
     "ReusePolicy",

@@ -21,16 +21,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .errors import CacheError
+from .errors import InvalidPadding
 
-__all__ = ["Batch", "InvalidPadding"]
+__all__ = ["Batch"]
 
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
-
-
-class InvalidPadding(CacheError, ValueError):
-    """A batch can only be padded to sizes that are at least its own."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,8 +73,8 @@ class Batch:
             ("sequences", wanted_rows, rows),
             ("blocks", wanted_columns, columns),
         ):
-            if wanted < own:
-                raise InvalidPadding(f"cannot pad to {wanted} {name}: the batch has {own}; give at least {own}")
+            if type(wanted) is not int or wanted < own:
+                raise InvalidPadding(f"cannot pad to {wanted!r} {name}: the batch has {own}; give an int from {own} on")
         tables = np.full((wanted_rows, wanted_columns), -1, dtype=np.int32)
         tables[:rows, :columns] = self.block_tables
         return Batch(
@@ -133,7 +129,8 @@ def build(
         row_sequences = np.arange(count, dtype=np.int32).repeat(scheduled)
         positions = packed_rows + (bounds[0] - cu_seqlens[:-1])[row_sequences]
     logical = positions // block_size
-    slots = block_tables[row_sequences, logical] * np.int64(block_size)
+    slots = block_tables[row_sequences, logical].astype(np.int64)
+    slots *= block_size
     slots += positions
     slots -= logical * block_size
     for place, written_from in cached:

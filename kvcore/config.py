@@ -58,3 +58,9 @@ class CacheConfig:
             raise InvalidConfiguration(f"reuse must be a ReusePolicy, got {self.reuse!r}")
         if not callable(self.hash_function):
             raise InvalidConfiguration(f"hash_function must be callable (bytes to bytes), got {self.hash_function!r}")
+        try:
+            key = self.hash_function(b"")
+        except Exception as error:
+            raise InvalidConfiguration(f"hash_function must take any bytes; given none it raised {error!r}") from error
+        if not isinstance(key, bytes):
+            raise InvalidConfiguration(f"hash_function must return bytes, got {key!r}")

@@ -21,6 +21,7 @@ __all__ = [
     "InvalidFill",
     "InvalidLength",
     "InvalidNamespace",
+    "InvalidPadding",
     "InvalidTokens",
     "MatchMismatch",
     "NeverFits",
@@ -108,6 +109,10 @@ class NotNamed(CacheError, ValueError):
 
 class InvalidFill(CacheError, ValueError):
     """`fill` may only name placeholders: each position given must exist and still be `UNKNOWN`."""
+
+
+class InvalidPadding(CacheError, ValueError):
+    """A batch can only be padded to whole sizes that are at least its own."""
 
 
 class MatchMismatch(CacheError, ValueError):

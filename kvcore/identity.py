@@ -13,7 +13,7 @@ This room may not know: blocks, sequences, or that a pool exists.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -101,7 +101,7 @@ def token_array(tokens: Tokens, *, placeholders: bool = False) -> array[int]:
             result = _from_numpy(tokens, lowest)
         elif isinstance(tokens, array) and tokens.typecode == "i":
             result = tokens[:]
-        elif isinstance(tokens, (str, bytes, bytearray, memoryview)):
+        elif isinstance(tokens, _TEXT) or not isinstance(tokens, Sequence):
             raise TypeError
         else:
             result = array("i", tokens)
@@ -113,6 +113,10 @@ def token_array(tokens: Tokens, *, placeholders: bool = False) -> array[int]:
     if smallest < lowest:
         raise _explain(result, lowest)
     return result
+
+
+_TEXT = (str, bytes, bytearray, memoryview)
+"""Sequences, of sorts, that are not tokens."""
 
 
 def _from_numpy(tokens: np.ndarray[Any, Any], lowest: int) -> array[int]:
@@ -134,7 +138,9 @@ def _explain(tokens: Any, lowest: int) -> InvalidTokens:
             f"tokens are a numpy array of shape {tokens.shape} and dtype {tokens.dtype}; "
             f"give a one-dimensional array of {allowed}"
         )
-    if isinstance(tokens, (str, bytes, bytearray, memoryview)) or not isinstance(tokens, Iterable):
+    if isinstance(tokens, np.ndarray):
+        tokens = tokens.tolist()
+    elif isinstance(tokens, _TEXT) or not isinstance(tokens, Sequence):
         return InvalidTokens(f"tokens are a {type(tokens).__name__}; give a sequence of {allowed}")
     for position, token in enumerate(tokens):
         if not hasattr(token, "__index__") or not lowest <= token <= MAX_TOKEN:

@@ -9,7 +9,8 @@ This room may not know: how the state came about. It reads and changes nothing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from itertools import islice
 
 from .config import CacheConfig
 from .errors import Corrupted
@@ -21,8 +22,10 @@ from .sequence import Sequence, Step
 __all__ = ["check"]
 
 
-def check(pool: BlockPool, live: Mapping[Hashable, Sequence], in_flight: Iterable[Step], config: CacheConfig) -> None:
-    """Raise Corrupted for the first broken clause. O(pool + index + tables)."""
+def check(
+    pool: BlockPool, live: Mapping[Hashable, Sequence], in_flight: Iterable[Step], config: CacheConfig, epoch: int
+) -> None:
+    """Raise Corrupted for the first broken clause; `epoch` is the manager's. O(pool + index + tables)."""
     steps = list(in_flight)
     sequences = {id(sequence): sequence for sequence in live.values()}
     for step in steps:
@@ -32,8 +35,8 @@ def check(pool: BlockPool, live: Mapping[Hashable, Sequence], in_flight: Iterabl
     _check_references(pool, sequences.values(), steps)
     _check_index(pool)
     for sequence in sequences.values():
-        _check_sequence(sequence, pool, config)
-    _check_steps(steps)
+        _check_sequence(sequence, pool, config, epoch)
+    _check_steps(steps, sequences.values())
 
 
 def _require(holds: bool, clause: str, message: str) -> None:
@@ -42,7 +45,8 @@ def _require(holds: bool, clause: str, message: str) -> None:
 
 
 def _check_states(pool: BlockPool) -> None:
-    free, cached = list(pool.free), list(pool.cached())
+    # One more than there can be, in case that the list runs in a circle.
+    free, cached = list(pool.free), list(islice(pool.cached(), pool.num_blocks + 1))
     _require(
         len(cached) == pool.num_cached,
         "cached-count",
@@ -116,7 +120,7 @@ def _check_index(pool: BlockPool) -> None:
         )
 
 
-def _check_sequence(sequence: Sequence, pool: BlockPool, config: CacheConfig) -> None:
+def _check_sequence(sequence: Sequence, pool: BlockPool, config: CacheConfig, epoch: int) -> None:
     name, length, size = repr(sequence.request), len(sequence.tokens), config.block_size
     _require(
         0 <= sequence.computed <= sequence.scheduled <= length,
@@ -141,22 +145,36 @@ def _check_sequence(sequence: Sequence, pool: BlockPool, config: CacheConfig) ->
         "unnamed",
         f"request {name} counts {sequence.unnamed} placeholders and has {sequence.tokens.count(UNKNOWN)}",
     )
+    _require(
+        sequence.packed is None or list(sequence.packed) == sequence.table,
+        "packed-table",
+        f"request {name}: the packed table is {list(sequence.packed or ())}, the table {sequence.table}",
+    )
+    if sequence.epoch != epoch:
+        return  # a reset took everything out of the index
     parent: Root | Content = pool.index.root(sequence.namespace.encoding)
     for logical, block in enumerate(sequence.table[: sequence.published]):
         content = pool.index.held[block]
-        if content is None:
-            break  # since a reset
         piece = sequence.tokens[logical * size : (logical + 1) * size].tobytes()
         _require(
-            content[0] is parent and content[1].endswith(piece),
+            content is not None and content[0] is parent and content[1].endswith(piece),
             "published-history",
-            f"request {name}: block {block} is published with another history than that of logical block {logical}",
+            f"request {name}: block {block} is not published with the history of logical block {logical}",
         )
+        assert content is not None
         parent = content
 
 
-def _check_steps(steps: list[Step]) -> None:
+def _check_steps(steps: list[Step], sequences: Collection[Sequence]) -> None:
     for step in steps:
         _require(not step.completed, "in-flight", f"step {step.number} is completed and still in flight")
     numbers = [step.number for step in steps]
     _require(numbers == sorted(set(numbers)), "in-flight-order", f"steps in flight are numbered {numbers}")
+    for sequence in sequences:
+        carried = [(step.number, step.sequences.index(sequence)) for step in steps if sequence in step.sequences]
+        noted = [(step.number, place) for step, place in sequence.flights]
+        _require(
+            noted == carried,
+            "flights",
+            f"request {sequence.request!r} notes (step, place) {noted}; the steps in flight say {carried}",
+        )

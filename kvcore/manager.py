@@ -95,6 +95,7 @@ class BlockManager:
         self._sequences: dict[Hashable, Sequence] = {}
         self._in_flight: deque[Step] = deque()
         self._next_step = 0
+        self._mark = object()  # on every step, to tell another manager's
         self._epoch = 0
         self._counters = Counters()
 
@@ -139,7 +140,7 @@ class BlockManager:
 
     def check(self) -> None:
         """Walk every internal invariant; raises Corrupted for the first that is broken. O(pool + index + tables)."""
-        check(self._pool, self._sequences, self._in_flight, self.config)
+        check(self._pool, self._sequences, self._in_flight, self.config, self._epoch)
 
     # ---- changing ----------------------------------------------------------------------------------------------------
 
@@ -252,6 +253,8 @@ class BlockManager:
         if sequence is None:
             self._unknown(request)
         names = token_array(tokens)
+        if type(position) is not int:
+            raise InvalidFill(f"request {request!r}: position must be an int, got {position!r}")
         end = position + len(names)
         own = sequence.tokens
         if not 0 <= position < end <= len(own) or any(token != UNKNOWN for token in own[position:end]):
@@ -276,7 +279,11 @@ class BlockManager:
         sequences: list[Sequence] = []
         starts: list[int] = []
         ends: list[int] = []
-        for request, count in work:
+        for entry in work:
+            try:
+                request, count = entry
+            except (TypeError, ValueError):
+                raise InvalidCount(f"a step is made of (request, count) pairs, got {entry!r}") from None
             sequence = live.get(request)
             if sequence is None:
                 self._unknown(request)
@@ -284,7 +291,7 @@ class BlockManager:
             if type(count) is not int or not 0 < count <= len(sequence.tokens) - start:
                 raise InvalidCount(
                     f"request {request!r}: cannot schedule {count!r} tokens; {len(sequence.tokens) - start} are "
-                    "unscheduled, give an integer from 1 to that (append first if it is 0)"
+                    "unscheduled, give a Python int from 1 to that (append first if it is 0)"
                 )
             sequences.append(sequence)
             starts.append(start)
@@ -292,9 +299,10 @@ class BlockManager:
         if not sequences:
             raise EmptyDispatch("a step needs at least one (request, count); skip the step instead")
         if len(set(sequences)) < len(sequences):
-            raise RepeatedRequest("a request appears twice in one step; give the sum of its counts once")
+            request = next(own.request for place, own in enumerate(sequences) if own in sequences[:place])
+            raise RepeatedRequest(f"request {request!r} appears twice in one step; give the sum of its counts once")
 
-        step = Step(self._next_step, sequences, starts, ends)
+        step = Step(self._mark, self._next_step, sequences, starts, ends)
         copies = []
         cached_beyond = []
         for place, sequence in enumerate(sequences):
@@ -461,7 +469,7 @@ class BlockManager:
         if not isinstance(namespace, Namespace):
             raise InvalidNamespace(f"namespace must be a kvcore.Namespace, got {namespace!r}")
         if not isinstance(match, PrefixMatch) or match._manager is not self:
-            raise MatchMismatch("the match was not made by this manager; pass what its lookup returned, or None")
+            raise MatchMismatch(f"{match!r} is no match of this manager; pass what its lookup returned, or None")
         if match._tokens.tobytes() != tokens.tobytes() or match._namespace != namespace:
             raise MatchMismatch("the match was made for other tokens or another namespace; look up again")
 
@@ -532,7 +540,7 @@ class BlockManager:
 
     def _reject(self, step: Step) -> NoReturn:
         error: CacheError
-        if not isinstance(step, Step) or not (step.completed or any(own is step for own in self._in_flight)):
+        if not isinstance(step, Step) or step.origin is not self._mark:
             error = ForeignStep(f"{step!r} is not a step in flight of this manager; pass what dispatch returned")
         elif step.completed:
             error = AlreadyCompleted(f"step {step.number} has been completed; complete each step once")

@@ -12,8 +12,8 @@ The second half matters after a rollback. Normally what extends a content is evi
 released tail first, and hits pin whole prefixes. But a truncation takes a block out of the index at once, also where a
 longer content that others built on it is still cached. Then its content becomes an *orphan*: not found, but if the same
 history is computed again it is the same content again, and what extends it is found again. Orphans that nothing extends
-any more are swept out once there are as many as blocks (or twice as many as the last sweep kept): O(1) a rollback,
-amortised.
+any more are swept out once there are as many as blocks (or twice as many as the last sweep kept), so a rollback costs
+O(1), amortised, and no orphan outlives what needs it by more than one sweep.
 
 The index is a dictionary from *links* to blocks: the hash of everything before a block, and the block's own tokens. The
 dictionary compares links in full, so tokens cannot collide; the hash in them can, and then the histories differ and
@@ -57,13 +57,14 @@ class PrefixIndex:
     held: for each block, the content it is published with, or None.
     """
 
-    __slots__ = ("_first", "_more", "_orphans", "_roots", "_sweep_at", "held")
+    __slots__ = ("_first", "_more", "_num_orphans", "_orphans", "_roots", "_sweep_at", "held")
 
     def __init__(self, num_blocks: int) -> None:
         self.held: list[Content | None] = [None] * num_blocks
         self._first: dict[bytes, int] = {}
         self._more: dict[bytes, list[int]] = {}  # further blocks with the same link: duplicates, colliding histories
         self._orphans: dict[bytes, list[Content]] = {}  # by link; rolled back, and perhaps extended by something
+        self._num_orphans = 0
         self._sweep_at = num_blocks
         self._roots: WeakValueDictionary[bytes, Root] = WeakValueDictionary()
 
@@ -160,7 +161,8 @@ class PrefixIndex:
         self.remove((block,))
         if link not in self._first or not self._owners(link, parent):
             self._orphans.setdefault(link, []).append(content)
-            if len(self._orphans) > self._sweep_at:
+            self._num_orphans += 1
+            if self._num_orphans > self._sweep_at:
                 self._sweep()
 
     def orphans(self) -> Iterator[Content]:
@@ -171,6 +173,8 @@ class PrefixIndex:
     def clear(self) -> None:
         """Forget everything. O(num_blocks)."""
         self._orphans.clear()
+        self._num_orphans = 0
+        self._sweep_at = len(self.held)
         self.held[:] = [None] * len(self.held)
         self._first.clear()
         self._more.clear()
@@ -181,6 +185,7 @@ class PrefixIndex:
         for at, content in enumerate(contents):
             if content[0] is parent:
                 del contents[at]
+                self._num_orphans -= 1
                 if not contents:
                     del self._orphans[link]
                 return content
@@ -199,7 +204,8 @@ class PrefixIndex:
             if id(orphan) in needed:
                 kept.setdefault(orphan[1], []).append(orphan)
         self._orphans = kept
-        self._sweep_at = max(len(self.held), 2 * len(kept))
+        self._num_orphans = sum(map(len, kept.values()))
+        self._sweep_at = max(len(self.held), 2 * self._num_orphans)
 
     def _owners(self, link: bytes, parent: Root | Content) -> list[int]:
         """All blocks that hold exactly `link` after `parent`, earliest published first. O(bucket)."""

@@ -119,9 +119,12 @@ class Step:
     batch: the metadata arrays, or None if it was dispatched with batch=False.
     """
 
-    __slots__ = ("batch", "completed", "copies", "ends", "number", "sequences", "starts")
+    __slots__ = ("batch", "completed", "copies", "ends", "number", "origin", "sequences", "starts")
 
-    def __init__(self, number: int, sequences: list[Sequence], starts: list[int], ends: list[int]) -> None:
+    def __init__(
+        self, origin: object, number: int, sequences: list[Sequence], starts: list[int], ends: list[int]
+    ) -> None:
+        self.origin = origin  # the manager's own mark
         self.number = number
         self.sequences = sequences
         self.starts = starts

@@ -220,6 +220,9 @@ class Judge:
     def _hit_blocks(self, line: Line, hit_tokens: int, table: Sequence[int]) -> int:
         """How many table entries the hit covers. Judges RECOMPUTE."""
         length, size = len(line.tokens), self._size
+        if hit_tokens < 0:
+            self.accuse(Recompute, f"{line.request!r}: {hit_tokens} hit tokens")
+            return 0
         if hit_tokens >= length:
             self.accuse(Recompute, f"{line.request!r}: all {length} tokens are hit; the last must be computed")
         whole = self.policy.reuse == "last_token" and hit_tokens == length - 1 and length % size == 0
@@ -547,10 +550,6 @@ class Judge:
                     f"the step writes position {position} of {line.request!r} into block {block}, "
                     f"which {self.references[block]} tables and copies hold",
                 )
-            elif self.published[block] is not None:
-                self.accuse(
-                    Exclusive, f"the step writes position {position} of {line.request!r} into published block {block}"
-                )
             before = self._history(line, logical)
             if offset and not self.slots.holds(block, before, line.tokens[logical * size : position]):
                 self.accuse(
@@ -608,7 +607,7 @@ class Judge:
             if cu_seqlens[index] != row or cu_seqlens[index + 1] != after:
                 self.accuse(
                     Mapping,
-                    f"rows of {name!r} by cu_seqlens: {cu_seqlens[index]} to {cu_seqlens[index + 1]}, not {row} to {after}",
+                    f"cu_seqlens has {name!r} at {cu_seqlens[index]} to {cu_seqlens[index + 1]}, not {row} to {after}",
                 )
             if context_lengths[index] != end:
                 self.accuse(Mapping, f"context length of {name!r} is {context_lengths[index]}, not {end}")
@@ -744,15 +743,18 @@ class Judge:
                 self.accuse(Mapping, f"{line.request!r} is given block {block}, which does not exist or is reserved")
                 continue
             if self.references[block]:
-                self._accuse_holders(line, block)
+                self._accuse_holders(line, block, twice=blocks.count(block) > 1 or line.table.count(block) > 1)
             history = self.published[block]
             if history is not None:
                 self._evict(block, history)
             self._withdrawn.pop(block, None)
             self._hold(block)
 
-    def _accuse_holders(self, line: Line, block: int) -> None:
+    def _accuse_holders(self, line: Line, block: int, twice: bool) -> None:
         """A block is handed out that somebody holds."""
+        if twice:
+            self.accuse(Exclusive, f"{line.request!r} is given block {block} twice")
+            return
         for other in self.lines.values():
             if block in other.table:
                 self.accuse(Exclusive, f"{line.request!r} is given block {block}, which {other.request!r} holds")

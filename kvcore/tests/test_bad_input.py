@@ -328,7 +328,7 @@ def test_bad_calls_leave_no_trace_in_what_follows():
 
 def test_every_error_class_is_provoked():
     provoked = {error for _, error, _, _ in BAD_CALLS}
-    elsewhere = {CacheError, Refusal, errors.InvalidConfiguration, errors.Corrupted}
+    elsewhere = {CacheError, Refusal, errors.InvalidConfiguration, errors.InvalidPadding, errors.Corrupted}
     assert provoked | elsewhere == {getattr(errors, name) for name in errors.__all__}
 
 
@@ -424,8 +424,8 @@ def test_a_batch_is_padded_to_its_own_size_at_least(size: str):
     batch = dispatch_all(manager, "a", "b").batch
     own = {"tokens": 14, "sequences": 2, "blocks": 2}[size]
     assert batch.padded(**{size: own}).num_tokens == 14
-    for wanted in (own - 1, 0, -1):
-        with pytest.raises(InvalidPadding, match=f"{wanted} {size}: the batch has {own}; give at least {own}"):
+    for wanted in (own - 1, 0, -1, own + 0.5, str(own)):
+        with pytest.raises(InvalidPadding, match=f"{wanted!r} {size}: the batch has {own}; give an int from {own}"):
             batch.padded(**{size: wanted})
 
 

@@ -253,7 +253,15 @@ CORRUPTIONS: list[tuple[str, str, Callable[[BlockManager], object]]] = [
     ("in-flight", "a completed step", lambda m: setattr(m._in_flight[0], "completed", True)),
     ("in-flight-order", "the same number twice", lambda m: setattr(m._in_flight[0], "number", m._in_flight[1].number)),
     ("in-flight-order", "out of order", lambda m: m._in_flight.reverse()),
+    ("packed-table", "stale", lambda m: stale(m)),
+    ("flights", "forgotten", lambda m: m._in_flight[0].sequences[0].flights.clear()),
 ]
+
+
+def stale(m: BlockManager) -> None:
+    """A batch's copy of a table that has changed since."""
+    sequence = next(iter(m._sequences.values()))
+    sequence.packed_table()[0] ^= 1
 
 
 def bump(m: BlockManager, block: int, change: int) -> None:

@@ -181,6 +181,9 @@ class Moves:
         if 60 <= amount < 63:  # the whole pool, or one token more
             length = self._pool + (amount & 1)
         prompt = seen[(who & 15) % len(seen)][:length]
+        if who & 15 >= 11 and self._lines:  # what a live request has become: its generated blocks can be hit, too
+            line = self._lines[self._line(who)]
+            prompt = tuple(line.tokens[:length]) if not line.unnamed else prompt
         if value >= 32 and prompt:
             prompt = prompt[: -(1, self._size)[value >> 6]]
         if len(prompt) < length:

@@ -147,7 +147,7 @@ def test_a_broken_target_is_found_and_replays(broken: type[KvcoreTarget]) -> Non
 
 def test_shrinking_keeps_the_property_and_ends_small() -> None:
     found: list[Violation] = []
-    report = run_machine(FreesTwice, quick(60, 10, shrink=True), 3, lambda c, o, violation: found.append(violation))
+    report = run_machine(FreesTwice, quick(60, 6, shrink=True), 3, lambda c, o, violation: found.append(violation))
     assert {violation.id for violation in found} == {"RELEASE"}
     assert len(report.counterexample) <= 4
     assert report.counterexample[-1].op == "free"
@@ -171,7 +171,7 @@ def test_the_first_property_is_kept_where_there_are_several() -> None:
 
     for number in range(2):
         found: list[str] = []
-        chosen = quick(60, 10, shrink=number == 0)
+        chosen = quick(60, 6, shrink=number == 0)
         report = run_machine(Both, chosen, number, lambda _, operations, violation, ids=found: ids.append(violation.id))
         assert report.violation is not None
         assert set(found) == {report.violation.id}

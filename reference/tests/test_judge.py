@@ -85,7 +85,7 @@ def with_prompt(**options: object) -> Judge:
 
 
 def forked(**options: object) -> Judge:
-    """"c" is a fork of "p": 6 tokens in blocks 0 and 1 of 4."""
+    """ "c" is a fork of "p": 6 tokens in blocks 0 and 1 of 4."""
     judge = judge_of(**options)
     admit(judge, "p", [1, 2, 3, 4, 5, 6])
     fork(judge, "p", "c")
@@ -579,7 +579,7 @@ def a_copy_of_a_tail_that_nobody_else_holds():
 
 
 def two_owners(**options: object) -> Judge:
-    """"a" and "b" have computed the same full block in blocks 0 and 1."""
+    """ "a" and "b" have computed the same full block in blocks 0 and 1."""
     judge = judge_of(**options)
     for request in "ab":
         allocate(judge, request, [1, 2, 3, 4])
