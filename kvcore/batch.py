@@ -94,6 +94,10 @@ def _extend(values: npt.NDArray[Any], size: int, filler: int) -> npt.NDArray[Any
     return result
 
 
+_PADDING = b"\xff\xff\xff\xff"
+"""-1 as int32."""
+
+
 def build(
     tables: Sequence[array[int]],
     starts: list[int],
@@ -107,14 +111,11 @@ def build(
     O(scheduled tokens + table entries), in array operations.
     """
     count = len(tables)
-    lengths = list(map(len, tables))
-    columns = max(lengths)
-    flat = np.frombuffer(b"".join(tables), dtype=np.int32)
-    if min(lengths) == columns:
-        block_tables = flat.reshape(count, columns).copy()
-    else:
-        block_tables = np.full((count, columns), -1, dtype=np.int32)
-        block_tables[np.arange(columns, dtype=np.int32) < np.array(lengths)[:, None]] = flat
+    columns = max(map(len, tables))
+    parts: list[array[int] | bytes] = []
+    for table in tables:
+        parts += table, _PADDING * (columns - len(table))
+    block_tables = np.frombuffer(bytearray().join(parts), dtype=np.int32).reshape(count, columns)
 
     bounds = np.array((starts, ends))
     scheduled = bounds[1] - bounds[0]
@@ -122,17 +123,22 @@ def build(
     scheduled.cumsum(out=cu_seqlens[1:])
     total = int(cu_seqlens[-1])
     packed_rows = np.arange(total, dtype=np.int32)
-    if total == count:  # pure decode: row s is sequence s
-        row_sequences = packed_rows.copy()
+    sequences = np.arange(count, dtype=np.int32)
+    rows = sequences * np.int64(columns)  # where each sequence's table begins in the flat tables
+    if total == count:  # one token each: row s is sequence s
+        row_sequences = sequences
         positions = bounds[0].copy()
     else:
-        row_sequences = np.arange(count, dtype=np.int32).repeat(scheduled)
-        positions = packed_rows + (bounds[0] - cu_seqlens[:-1])[row_sequences]
+        row_sequences = sequences.repeat(scheduled)
+        positions = (bounds[0] - cu_seqlens[:-1]).repeat(scheduled)
+        positions += packed_rows
+        rows = rows.repeat(scheduled)
     logical = positions // block_size
-    slots = block_tables[row_sequences, logical].astype(np.int64)
+    rows += logical
+    slots = block_tables.reshape(-1).take(rows).astype(np.int64)
+    slots -= logical
     slots *= block_size
     slots += positions
-    slots -= logical * block_size
     for place, written_from in cached:
         low = int(cu_seqlens[place])
         slots[low : min(low + written_from - starts[place], int(cu_seqlens[place + 1]))] = -1

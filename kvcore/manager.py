@@ -159,7 +159,10 @@ class BlockManager:
         Raises InvalidTokens, InvalidNamespace, DuplicateRequest, MatchMismatch, NeverFits (larger than the whole pool),
         OutOfBlocks (wait). O(blocks of the request).
         """
-        prompt = token_array(tokens)
+        if isinstance(match, PrefixMatch) and isinstance(tokens, array) and tokens == match._tokens:
+            prompt = match._tokens[:]  # read and found valid by lookup
+        else:
+            prompt = token_array(tokens)
         if request in self._sequences:
             raise DuplicateRequest(f"request {request!r} is live; free it first or use another id")
         if match is None:
@@ -470,7 +473,7 @@ class BlockManager:
             raise InvalidNamespace(f"namespace must be a kvcore.Namespace, got {namespace!r}")
         if not isinstance(match, PrefixMatch) or match._manager is not self:
             raise MatchMismatch(f"{match!r} is no match of this manager; pass what its lookup returned, or None")
-        if match._tokens.tobytes() != tokens.tobytes() or match._namespace != namespace:
+        if match._tokens != tokens or match._namespace != namespace:
             raise MatchMismatch("the match was made for other tokens or another namespace; look up again")
 
     def _hits(self, match: PrefixMatch) -> list[int]:

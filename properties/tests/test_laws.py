@@ -759,11 +759,15 @@ def test_every_property_is_provoked_by_some_lie() -> None:
 
 
 @pytest.mark.parametrize("tokens", [-1, -4, -400])
-def test_a_hit_of_less_than_nothing_is_accused(tokens: int) -> None:
+def test_a_lookup_of_less_than_nothing_is_accused(tokens: int) -> None:
     session = done(session_of(Liar), *admit("a", NINE, 1))
     session.target.lies = {"found": Found(tokens)}
     with pytest.raises(Violation):
         session.apply(Lookup(NINE))
+
+
+@pytest.mark.parametrize("tokens", [-1, -4, -400])
+def test_a_hit_of_less_than_nothing_is_accused(tokens: int) -> None:
     session = done(session_of(Liar, outside=True), *admit("a", NINE, 1))
     session.target.lies = {"hits": {"b": tokens}}
     with pytest.raises(Violation):
