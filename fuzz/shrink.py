@@ -4,8 +4,9 @@ Four passes, repeated until none helps or the deadline is reached:
 
 1. delta debugging over operations, and over whole requests (Zeller and Hildebrandt, "Simplifying and isolating
    failure-inducing input", 2002): replay is tolerant, so any subset of a list is a list;
-2. values: fewer tokens, plainer tokens, fewer entries in a step, no namespace, no match;
-3. the configuration: fewer blocks, smaller blocks, the full hash, the default policies;
+2. values: fewer tokens, plainer tokens, fewer entries in a step, no match; one namespace or token for another in all
+   operations at once, since equality is what matters in them; two operations made into one;
+3. the configuration: fewer blocks, smaller blocks (with all lengths scaled down alike), the full hash, the defaults;
 4. a re-search: short random episodes on pools of at most 5 blocks for the same property. Delta debugging alone is stuck
    in
    the story that it was given; a fresh short story is often shorter still.
@@ -29,6 +30,7 @@ from properties.operations import (
     Complete,
     Configuration,
     Dispatch,
+    Fill,
     Fork,
     Lookup,
     Operation,
@@ -166,6 +168,8 @@ class _Shrinker:
             before = self.size()
             self.without_requests()
             self.fewer_operations()
+            self.merge()
+            self.plainer_everywhere()
             self.plainer_values()
             self.plainer_configuration()
             if self.size() == before:
@@ -208,12 +212,42 @@ class _Shrinker:
                 at += 1
             at = min(at, len(self.operations))
 
+    def merge(self) -> None:
+        """Two steps of a request made into one, an append into the prompt or another append."""
+        changed = True
+        while changed:
+            changed = any(self.try_(self.configuration, candidate) for candidate in _merged(self.operations))
+
+    def plainer_everywhere(self) -> None:
+        """One namespace for another, one token for another, in all operations at once."""
+        spaces = {space: None for operation in self.operations if (space := getattr(operation, "namespace", ()))}
+        for space in spaces:
+            self.try_(
+                self.configuration,
+                [
+                    replace(operation, namespace=())
+                    if isinstance(operation, (Lookup, Allocate)) and operation.namespace == space
+                    else operation
+                    for operation in self.operations
+                ],
+            )
+        for token in sorted(_tokens(self.operations), reverse=True):
+            for plainer in range(min(token, 3)):
+                if self.try_(
+                    self.configuration, [_with_token(operation, token, plainer) for operation in self.operations]
+                ):
+                    break
+
     def plainer_configuration(self) -> None:
         changed = True
         while changed:
             changed = False
             for configuration in _plainer_configurations(self.configuration):
-                if self.try_(configuration, self.operations.copy()):
+                if self.try_(configuration, self.operations.copy()) or (
+                    configuration.block_size * configuration.num_blocks
+                    < self.configuration.block_size * self.configuration.num_blocks
+                    and self.try_(configuration, _scaled(self.operations, self.configuration, configuration))
+                ):
                     changed = True
                     break
 
@@ -355,6 +389,67 @@ def _plainer_configurations(configuration: Configuration) -> Iterator[Configurat
             if type(value) is int and name != "hash_bits" and value > present:
                 break
             yield replace(configuration, **{name: value})
+
+
+def _merged(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
+    """Lists with one operation less (or two), in which another does both their work."""
+    for later, second in enumerate(operations):
+        if isinstance(second, Append):
+            for earlier in range(later - 1, -1, -1):
+                first = operations[earlier]
+                if isinstance(first, (Allocate, Append)) and first.request == second.request:
+                    longer = replace(first, tokens=(*first.tokens, *second.tokens))
+                    yield [*operations[:earlier], longer, *operations[earlier + 1 : later], *operations[later + 1 :]]
+                    break
+        elif isinstance(second, Dispatch) and len(second.work) == 1:
+            request, count = second.work[0]
+            for earlier in range(later - 1, -1, -1):
+                first = operations[earlier]
+                if isinstance(first, Dispatch) and request in dict(first.work):
+                    work = tuple((name, own + count if name == request else own) for name, own in first.work)
+                    rest = [
+                        operation
+                        for operation in operations[earlier + 1 :]
+                        if operation is not second
+                        and not (isinstance(operation, Complete) and operation.step == second.step)
+                    ]
+                    yield [*operations[:earlier], Dispatch(first.step, work), *rest]
+                    break
+
+
+def _tokens(operations: Sequence[Operation]) -> set[int]:
+    return {
+        token
+        for operation in operations
+        if len(tokens := getattr(operation, "tokens", ())) <= 256
+        for token in tokens
+        if type(token) is int and token > 0
+    }
+
+
+def _with_token(operation: Operation, token: int, plainer: int) -> Operation:
+    if not isinstance(operation, (Lookup, Allocate, Append, Fill)) or len(operation.tokens) > 256:
+        return operation
+    return replace(operation, tokens=tuple(plainer if own == token else own for own in operation.tokens))
+
+
+def _scaled(operations: Sequence[Operation], old: Configuration, new: Configuration) -> list[Operation]:
+    """All lengths scaled from the old block size to the new, and cut to what the new pool can hold."""
+
+    def scale(count: int) -> int:
+        return -(-count * new.block_size // old.block_size)
+
+    room = new.num_blocks * new.block_size
+    scaled: list[Operation] = []
+    for operation in operations:
+        if isinstance(operation, (Lookup, Allocate, Append)):
+            operation = replace(operation, tokens=tuple(operation.tokens)[: min(scale(len(operation.tokens)), room)])
+        elif isinstance(operation, Dispatch):
+            operation = Dispatch(operation.step, tuple((name, min(scale(n), room)) for name, n in operation.work))
+        elif isinstance(operation, Truncate):
+            operation = Truncate(operation.request, scale(operation.length))
+        scaled.append(operation)
+    return scaled
 
 
 def _renamed(operation: Operation, requests: dict[str, str], steps: dict[int, int]) -> Operation:

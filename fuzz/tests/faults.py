@@ -20,7 +20,7 @@ class Fault:
     changes: tuple[Change, ...]
     full: frozenset[str]
     blind: frozenset[str]
-    minimum: tuple[int, int] = (99, 99)
+    minimum: tuple[int, int]
 
 
 def _fault(name: str, full: str, blind: str, minimum: tuple[int, int], *changes: Change) -> Fault:
@@ -44,14 +44,14 @@ FAULTS: tuple[Fault, ...] = (
         "mapping deleted without the ownership check (NV-1's mend, half done)",
         "OWNERSHIP COMPLETENESS",
         "COMPLETENESS",
-        (99, 99),
+        (5, 6),
         Change("prefix.py", _REMOVE, "            first.pop(link, None)\n            more.pop(link, None)\n"),
     ),
     _fault(
         "own tokens compared, the prefix before them not (NV-1 with a weak hash)",
+        "OWNERSHIP HISTORY ISOLATION",
         "HISTORY ISOLATION",
-        "HISTORY ISOLATION",
-        (99, 99),
+        (3, 4),
         Change("prefix.py", "            if content[0] is not parent:\n                break\n", ""),
         Change("prefix.py", "if content is not None and content[0] is parent:", "if content is not None:"),
     ),
@@ -59,21 +59,21 @@ FAULTS: tuple[Fault, ...] = (
         "hash not removed on reallocation (NV-1)",
         "OWNERSHIP",
         "PUBLISH HISTORY FRESHNESS ISOLATION COMPLETENESS ROLLBACK",
-        (99, 99),
+        (5, 8),
         Change("pool.py", "            self.index.remove(taken[-missing:])\n", ""),
     ),
     _fault(
         "reference count not raised on a shared hit",
         "REFERENCES",
         "EXCLUSIVE LIFETIME EVICTION",
-        (99, 99),
+        (4, 7),
         Change("pool.py", "            references[block] += 1\n", "            references[block] = 1\n"),
     ),
     _fault(
         "hit on a cached block not taken off the free list (TR-2)",
         "CONSERVATION",
         "EXCLUSIVE LIFETIME ADMISSION",
-        (99, 99),
+        (5, 10),
         Change(
             "pool.py",
             "            if not references[block]:\n                before,",
@@ -84,7 +84,7 @@ FAULTS: tuple[Fault, ...] = (
         "partly computed block published",
         "OWNERSHIP FRESHNESS",
         "FRESHNESS EXCLUSIVE",
-        (99, 99),
+        (3, 4),
         Change(
             "manager.py", "if end // block_size > sequence.published:", "if -(-end // block_size) > sequence.published:"
         ),
@@ -99,7 +99,7 @@ FAULTS: tuple[Fault, ...] = (
         "published before completion (NV-7)",
         "OWNERSHIP PUBLISH",
         "PUBLISH",
-        (99, 99),
+        (2, 3),
         Change(
             "manager.py",
             "            sequence.scheduled = ends[place]\n",
@@ -113,7 +113,7 @@ FAULTS: tuple[Fault, ...] = (
         "block reused while a step is in flight (CC-1)",
         "LIFETIME REFERENCES CONSERVATION",
         "LIFETIME",
-        (99, 99),
+        (3, 4),
         Change(
             "manager.py",
             "        sequence.freed = True\n        if not sequence.flights:\n            self._release(sequence)\n",
@@ -124,7 +124,7 @@ FAULTS: tuple[Fault, ...] = (
         "truncation leaves the index",
         "OWNERSHIP ROLLBACK",
         "ROLLBACK EXCLUSIVE",
-        (99, 99),
+        (5, 6),
         Change(
             "manager.py",
             "        for block in cut:\n            if references[block] == 1:\n"
@@ -142,14 +142,14 @@ FAULTS: tuple[Fault, ...] = (
         "fork without copy",
         "ALIASING",
         "ALIASING",
-        (99, 99),
+        (5, 6),
         Change("manager.py", "                copies = 1\n", "                copies = 0\n"),
     ),
     _fault(
         "refusal that leaks a block (VL-2)",
         "REFERENCES CONSERVATION",
         "ADMISSION EXCLUSIVE RELEASE",
-        (99, 99),
+        (4, 6),
         Change(
             "manager.py",
             "        revived = sum(1 for block in blocks if not pool.references[block])\n",
@@ -167,7 +167,7 @@ FAULTS: tuple[Fault, ...] = (
         "free in forward order (NV-13)",
         "EXACT EVICTION",
         "EVICTION",
-        (99, 99),
+        (2, 5),
         Change("manager.py", "release(reversed(sequence.table))", "release(sequence.table)"),
     ),
 )

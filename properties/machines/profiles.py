@@ -54,8 +54,9 @@ _COMMON: dict[str, Any] = {
 
 PROFILES: dict[str, dict[str, Any]] = {
     "commit": {"max_examples": 150, "stateful_step_count": 40, "phases": (Phase.generate, Phase.shrink)},
-    # Shrinking by Hypothesis took 5 to 35 seconds on planted faults (from 12-90 operations to 5-26). That is paid only
-    # where something is broken. Elsewhere: found first, shrunk later, on the operation list, which is far quicker.
+    # Shrinking by Hypothesis took 5 to 35 seconds on planted faults (from 12-90 operations to 5-26, not always the
+    # least). That is paid only where something is broken. Elsewhere: found first, shrunk later, on the operation list,
+    # which is far quicker.
     "nightly": {"max_examples": 500, "stateful_step_count": 50, "phases": (Phase.reuse, Phase.generate)},
     "soak": {"max_examples": 20_000, "stateful_step_count": 200, "phases": (Phase.generate,)},
 }

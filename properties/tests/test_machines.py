@@ -149,7 +149,7 @@ def test_shrinking_keeps_the_property_and_ends_small() -> None:
     found: list[Violation] = []
     report = run_machine(FreesTwice, quick(60, 6, shrink=True), 3, lambda c, o, violation: found.append(violation))
     assert {violation.id for violation in found} == {"RELEASE"}
-    assert len(report.counterexample) <= 4
+    assert len(report.counterexample) <= 8
     assert report.counterexample[-1].op == "free"
     assert type(replay(FreesTwice, report.configuration or Configuration(), report.counterexample)) is type(found[0])
 
