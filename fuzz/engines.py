@@ -155,13 +155,16 @@ def hypothesis(
             progress()
         if report.violation is not None:
             assert report.configuration is not None
+            # Once more, for what the drain phase did if it was that which showed the fault.
+            run = perform(factory, report.configuration, report.counterexample, judging)
+            violation = run.violation or report.violation
             found = Counterexample(
                 configuration=report.configuration,
-                operations=tuple(report.counterexample),
+                operations=tuple(run.operations),
                 target=target,
-                property_id=report.violation.id,
-                message=report.violation.message,
-                at=len(report.counterexample) - 1,
+                property_id=violation.id,
+                message=violation.message,
+                at=run.at if run.violation is not None else None,
                 judging=judging,
                 engine="hypothesis",
                 seed=f"{seed}/hypothesis/{number - 1}",

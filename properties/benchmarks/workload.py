@@ -4,7 +4,7 @@
 32 alive, 32 decode tokens each.
 
 The floor is what no prefix-caching allocator can do without: for each request, one int32 array of its tokens and one
-chained xxh3-128 digest for each 64-byte slice of a block. It allocates nothing and finds nothing. """
+chained xxh3-128 digest for each 64-byte slice of a block. It allocates nothing and finds nothing."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def one_at_a_time(prompts: list[list[int]]) -> tuple[float, int]:
     """(seconds, hit tokens) for block tables only: no step metadata, one request after the other, 32 kept alive.
 
     Each decode token is appended by a call of its own, which is what builds the block table; the request's decode
-    tokens are then dispatched and completed as one step, which publishes what they filled. """
+    tokens are then dispatched and completed as one step, which publishes what they filled."""
     manager = BlockManager(CacheConfig(BLOCKS, BLOCK_SIZE))
     alive: list[int] = []
     began = perf_counter()
@@ -88,7 +88,7 @@ def engine(prompts: list[list[int]], parts: Parts | None = None) -> float:
     """Seconds for a run like an engine's: every step decodes all alive requests and prefills the ones just admitted.
 
     Block tables, slot mappings and the rest are built for every step. With `parts`, the time of each operation is taken
-    apart, which itself costs a little; the total is to be measured without. """
+    apart, which itself costs a little; the total is to be measured without."""
     manager = BlockManager(CacheConfig(BLOCKS, BLOCK_SIZE))
     waiting = iter(enumerate(prompts))
     coming = next(waiting, None)
