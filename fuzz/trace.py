@@ -446,7 +446,7 @@ Progress = Callable[[int, int, int], object]
 """(requests done or dropped, requests in all, operations)."""
 
 _PROGRESS_EVERY = 4096
-_DRAIN_TOKENS = 1 << 20
+_DRAIN_TOKENS = 1 << 24
 """Slots of the largest pool that is drained by a request for all of it: one step shows them as Python integers."""
 
 
@@ -540,16 +540,14 @@ class _Checked:
     """A Session beside the target."""
 
     def __init__(self, target: Target, outside: bool) -> None:
-        # Whole-state comparisons are O(pool), and the one of all contents is O(all histories in the index), which are
-        # long here: so rare that they cost O(1) an operation.
+        # Whole-state comparisons are O(pool): so rare that they cost O(1) an operation.
         pool = target.policy.num_blocks
-        histories = pool * pool * target.policy.block_size // 2**12
         every = max(32, pool // 4)
         self.session = Session(
             target,
             outside=outside,
             walk_every=every,
-            contents_every=max(128, histories),
+            contents_every=8 * every,
             check_every=8 * every,
         )
         self.apply: Callable[[Operation], Outcome] = self.session.apply

@@ -29,6 +29,7 @@ This room may not know: free lists, sequences, steps.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from copy import deepcopy
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -169,6 +170,20 @@ class PrefixIndex:
         """Contents that were rolled back and may still be extended by something. O(orphans)."""
         for contents in self._orphans.values():
             yield from contents
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PrefixIndex:
+        """A copy whose contents are its own. O(index); recursion as deep as the longest prefix has blocks."""
+        index = PrefixIndex(0)
+        memo[id(self)] = index
+        index.held = deepcopy(self.held, memo)
+        index._first = self._first.copy()
+        index._more = {link: blocks.copy() for link, blocks in self._more.items()}
+        index._orphans = deepcopy(self._orphans, memo)
+        index._num_orphans, index._sweep_at = self._num_orphans, self._sweep_at
+        # A weak dictionary would be copied with the old roots as values, which no copied content names as its parent.
+        for encoding, root in self._roots.items():
+            index._roots[encoding] = deepcopy(root, memo)
+        return index
 
     def clear(self) -> None:
         """Forget everything. O(num_blocks)."""

@@ -14,7 +14,6 @@ __all__ = ["unchecked"]
 _NEEDS: dict[str, Capability] = {
     "ISOLATION": Capability.NAMESPACES,
     "ALIASING": Capability.FORK,
-    "LIFETIME": Capability.OVERLAP,
     "ROLLBACK": Capability.TRUNCATE,
     "MAPPING": Capability.BATCH,
     "ERRORS": Capability.ERRORS,

@@ -248,7 +248,7 @@ def decode(data: Any) -> Operation:
     """The operation that `encode` made this from. Raises Malformed, saying what was expected. O(tokens)."""
     if not isinstance(data, Mapping) or "op" not in data:
         raise Malformed(f'expected an object with "op", got {data!r:.80}')
-    kind = OPERATIONS.get(data["op"])
+    kind = OPERATIONS.get(data["op"]) if isinstance(data["op"], str) else None
     if kind is None:
         raise Malformed(f"unknown operation {data['op']!r}; known are {', '.join(OPERATIONS)}")
     known = {field.name: field for field in fields(kind)}
@@ -301,12 +301,16 @@ def _typed(kind: type) -> Any:
 
 
 def _namespace(value: Any) -> Namespace:
-    if any(kind not in KINDS or not isinstance(part, str) for kind, part in value.items()):
+    if not isinstance(value, dict) or any(
+        kind not in KINDS or not isinstance(part, str) for kind, part in value.items()
+    ):
         raise TypeError
     return tuple(sorted(value.items()))
 
 
 def _work(value: Any) -> tuple[tuple[str, int], ...]:
+    if not isinstance(value, (list, tuple)):
+        raise TypeError
     return tuple((_typed(str)(request), _typed(int)(count)) for request, count in value)
 
 

@@ -181,24 +181,27 @@ class Session:
         for step, (passage, _) in list(self.steps.items()):
             if not passage.done:
                 act(Complete(step))
-        self.walk()
         if judge.idle != judge.capacity:
             raise Release(f"all is freed and completed, and {judge.capacity - judge.idle} blocks are still held")
         if Capability.INSPECT in self.capabilities:
-            free, cached, active = self.target.counts()
+            free, cached, active = self.see(self.target.counts)
             if free + cached != judge.capacity or active != policy.num_blocks - judge.capacity:
                 raise Release(
                     f"all is freed and completed; the core counts {free} free, {cached} cached, {active} active"
                 )
+        self.walk()
         size = judge.capacity * policy.block_size
         tokens = tuple(range(_DRAIN, _DRAIN + size)) if size <= 4096 else _long(size)
         step = max(self.steps, default=0) + 1
         for name in ("drain-cold", "drain-warm"):
             act(Allocate(name, tokens))
-            act(Dispatch(step, ((name, size - judge.lines[name].scheduled),)))
-            act(Complete(step))
+            left = size - judge.lines[name].scheduled
+            while left:
+                act(Dispatch(step, ((name, min(left, _DRAIN_STEP)),)))
+                act(Complete(step))
+                left -= min(left, _DRAIN_STEP)
+                step += 1
             act(Free(name))
-            step += 1
         self.walk()
 
     # ---- one method an operation -------------------------------------------------------------------------------------
@@ -225,7 +228,9 @@ class Session:
         judge = self.judge
         expected = judge.before_allocate(request, tokens, namespace)
         handle = None
-        if operation.match is not None and operation.match in self._matches and Capability.MATCH in self.capabilities:
+        if operation.match is not None and Capability.MATCH not in self.capabilities:
+            self._skip("a match not passed on: no capability MATCH")  # the operation itself is applied
+        elif operation.match is not None and operation.match in self._matches:
             matched, space, handle = self._matches[operation.match]
             if (tuple(matched), space) != (tuple(tokens), namespace):
                 if expected in (None, *_NO_ROOM):
@@ -237,7 +242,7 @@ class Session:
             return refusal
         if expected:
             self._accepted(operation, expected)
-        judge.after_allocate(request, namespace, hit_tokens, self.target.table(request))
+        judge.after_allocate(request, namespace, hit_tokens, self.see(self.target.table, request))
         return _DONE
 
     def _append(self, operation: Append) -> Outcome:
@@ -250,7 +255,7 @@ class Session:
             return refusal
         if expected:
             self._accepted(operation, expected)
-        self.judge.after_append(request, self.target.table(request))
+        self.judge.after_append(request, self.see(self.target.table, request))
         return _DONE
 
     def _fill(self, operation: Fill) -> Outcome:
@@ -279,16 +284,17 @@ class Session:
             self._accepted(operation, expected)
         passage = judge.after_dispatch(work, view.copies)
         self.steps[operation.step] = (passage, view.handle)
-        if self._batches and view.tables is not None:
+        if self._batches and view.arrays is not None:
+            arrays = self.see(view.arrays)
             judge.judge_batch(
                 passage,
-                view.tables,
-                view.context_lengths,
-                view.cu_seqlens,
-                view.packed_rows,
-                view.row_sequences,
-                view.positions,
-                view.slots,
+                arrays.tables,
+                arrays.context_lengths,
+                arrays.cu_seqlens,
+                arrays.packed_rows,
+                arrays.row_sequences,
+                arrays.positions,
+                arrays.slots,
             )
         return _DONE
 
@@ -318,7 +324,7 @@ class Session:
             return refusal
         if expected:
             self._accepted(operation, expected)
-        self.judge.after_truncate(request, length, self.target.table(request))
+        self.judge.after_truncate(request, length, self.see(self.target.table, request))
         return _DONE
 
     def _fork(self, operation: Fork) -> Outcome:
@@ -329,7 +335,7 @@ class Session:
             return refusal
         if expected:
             self._accepted(operation, expected)
-        self.judge.after_fork(request, child, self.target.table(child))
+        self.judge.after_fork(request, child, self.see(self.target.table, child))
         return _DONE
 
     def _free(self, operation: Free) -> Outcome:
@@ -356,13 +362,22 @@ class Session:
         try:
             return act(*values), None
         except self._refusals as error:
-            kind = self.target.kind(error)
-            if kind == expected:
-                return None, Outcome("refused", kind)
-            self._wrong_refusal(kind, expected, error)
+            try:
+                kind = self.target.kind(error)
+            except Exception:  # it is no refusal after all
+                raise Crash(f"{act.__name__} ended in {type(error).__name__}: {error}") from error
+            if kind != expected:
+                self._wrong_refusal(kind, expected, error)
             return None, Outcome("refused", kind)
         except Exception as error:
             raise Crash(f"{act.__name__} ended in {type(error).__name__}: {error}") from error
+
+    def see(self, look: Callable[..., Any], *values: Any) -> Any:
+        """What a method of the target that only shows something returns. Raises Crash for whatever it raises."""
+        try:
+            return look(*values)
+        except Exception as error:
+            raise Crash(f"{look.__name__} ended in {type(error).__name__}: {error}") from error
 
     def _wrong_refusal(self, kind: str, expected: str | None, error: Exception) -> None:
         if kind in _NO_ROOM or expected in _NO_ROOM:
@@ -387,6 +402,9 @@ class Session:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
         return Outcome("skipped", reason)
 
+
+_DRAIN_STEP = 1 << 16
+"""Most tokens of one step in the drain phase; a large pool takes several."""
 
 _DRAIN = 1 << 30
 """Tokens of the drain phase: values that no run uses."""

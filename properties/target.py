@@ -18,7 +18,7 @@ from reference import Policy
 
 from .operations import Configuration, Namespace, Tokens
 
-__all__ = ["Capability", "Found", "Inspection", "Refused", "StepView", "Target", "TargetFactory"]
+__all__ = ["Capability", "Claim", "Found", "Inspection", "Refused", "StepArrays", "StepView", "Target", "TargetFactory"]
 
 
 class Capability(Enum):
@@ -57,23 +57,55 @@ class Found:
     handle: Any = None
 
 
+class Claim:
+    """What an index claims for a block: `tokens` (one block, int32 bytes) after `before`, a claim or a namespace.
+
+    Blocks with a common prefix share its claims, so that all contents together are no larger than the pool.
+    """
+
+    __slots__ = ("before", "tokens")
+
+    def __init__(self, before: Claim | Namespace, tokens: bytes) -> None:
+        self.before = before
+        self.tokens = tokens
+
+    def describe(self) -> tuple[Namespace, tuple[int, ...]]:
+        """(namespace, all tokens). O(tokens)."""
+        pieces = [self.tokens]
+        before = self.before
+        while isinstance(before, Claim):
+            pieces.append(before.tokens)
+            before = before.before
+        return before, tuple(memoryview(b"".join(reversed(pieces))).cast("i"))
+
+
 @dataclass(slots=True)
 class StepView:
-    """A dispatched step as plain lists. Without BATCH, only `handle` and `copies` are set.
+    """A dispatched step. arrays: its metadata as plain lists, made when asked for; None without BATCH.
 
-    For S sequences and T rows: tables [S] lists of blocks, context_lengths [S], cu_seqlens [S + 1], packed_rows [T],
-    row_sequences [T], positions [T], slots [T] (-1 writes nothing), copies: (source, destination) blocks.
+    copies: (source, destination) blocks.
     """
 
     handle: Any
     copies: Sequence[tuple[int, int]] = ()
-    tables: Sequence[Sequence[int]] | None = None
-    context_lengths: Sequence[int] = ()
-    cu_seqlens: Sequence[int] = ()
-    packed_rows: Sequence[int] = ()
-    row_sequences: Sequence[int] = ()
-    positions: Sequence[int] = ()
-    slots: Sequence[int] = ()
+    arrays: Callable[[], StepArrays] | None = None
+
+
+@dataclass(slots=True)
+class StepArrays:
+    """A step's metadata as plain lists.
+
+    For S sequences and T rows: tables [S] lists of blocks, context_lengths [S], cu_seqlens [S + 1], packed_rows [T],
+    row_sequences [T], positions [T], slots [T] (-1 writes nothing).
+    """
+
+    tables: Sequence[Sequence[int]]
+    context_lengths: Sequence[int]
+    cu_seqlens: Sequence[int]
+    packed_rows: Sequence[int]
+    row_sequences: Sequence[int]
+    positions: Sequence[int]
+    slots: Sequence[int]
 
 
 @dataclass(slots=True)
@@ -143,7 +175,7 @@ class Target(Protocol):
 
     def inspect(self) -> Inspection: ...
 
-    def contents(self) -> dict[int, tuple[Namespace, Tokens]]:
+    def contents(self) -> dict[int, Claim]:
         """For each published block: the namespace and the whole token history that the index claims for it."""
         ...
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fuzz.planting import planted
 from properties.operations import Configuration
 from properties.target import Target
-from properties.targets.kvcore import KvcoreTarget
 
 from .faults import FAULTS
 
@@ -16,11 +15,6 @@ def early(configuration: Configuration) -> Target:
     return planted(fault.changes)(configuration)
 
 
-class _NoTables(KvcoreTarget):
-    def table(self, request: str) -> list[int]:
-        raise RuntimeError("this adapter is broken")
-
-
-def adapter(configuration: Configuration) -> Target:
-    """An adapter, not a core, that fails: the harness's failure, not a finding."""
-    return _NoTables(configuration)
+def factory(configuration: Configuration) -> Target:
+    """A factory that fails before there is a core to judge: the harness's failure, not a finding."""
+    raise RuntimeError("this factory is broken")

@@ -190,9 +190,9 @@ def test_nothing_executed_ends_with_4(tmp_path: Path) -> None:
 
 
 def test_a_failure_of_the_harness_ends_with_3(tmp_path: Path) -> None:
-    result = process("run", "--engine", "walk", "--target", "fuzz.tests.broken:adapter", "--out", tmp_path)
+    result = process("run", "--engine", "walk", "--target", "fuzz.tests.broken:factory", "--out", tmp_path)
     assert result.returncode == 3, result.stdout + result.stderr
-    assert "this adapter is broken" in result.stderr
+    assert "this factory is broken" in result.stderr
     assert "the harness itself failed" in result.stderr
 
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reference import Conservation, Exact, Mapping, Ownership, References, Rollback
+from reference import Conservation, Exact, Histories, Mapping, Ownership, References, Rollback
 
-from ..target import Capability
+from ..operations import Namespace
+from ..target import Capability, Claim
 
 if TYPE_CHECKING:
     from ..session import Session
@@ -22,23 +23,18 @@ class Bookkeeping:
     needs = frozenset({Capability.INSPECT})
 
     def after(self, session: Session) -> None:
-        judge, target = session.judge, session.target
+        judge = session.judge
         touched = judge.touched
         references, published = judge.references, judge.published
-        for block, (count, indexed) in zip(touched, target.states(touched), strict=True):
+        seen = session.see(session.target.states, touched)
+        for block, (count, indexed) in zip(touched, seen, strict=True):
             if count != references[block] or indexed != (published[block] is not None):
                 self._accuse(session, block, count, indexed)
-        free, cached, active = target.counts()
-        idle = judge.idle
-        if free + cached != idle or cached != judge.cached or active != judge.policy.num_blocks - idle:
-            raise Conservation(
-                f"the core counts {free} free + {cached} cached + {active} active blocks; by its tables there are "
-                f"{idle - judge.cached} + {judge.cached} + {judge.policy.num_blocks - idle}"
-            )
+        self._counts(session)
 
     def walk(self, session: Session) -> None:
         judge = session.judge
-        seen = session.target.inspect()
+        seen = session.see(session.target.inspect)
         if seen.references != judge.references or seen.published != [
             history is not None for history in judge.published
         ]:
@@ -46,10 +42,9 @@ class Bookkeeping:
                 if count != judge.references[block] or indexed != (judge.published[block] is not None):
                     self._accuse(session, block, count, indexed)
         for request, line in judge.lines.items():
-            if seen.tables.get(request) != line.table:
-                raise Mapping(
-                    f"the table of {request!r} has changed to {seen.tables.get(request)}; it was {line.table}"
-                )
+            table = seen.tables.get(request)
+            if table != line.table:
+                raise Mapping(f"the table of {request!r} has changed to {table}; it was {line.table}")
             lengths = len(line.tokens), line.scheduled, line.computed
             if seen.lengths and seen.lengths[request] != lengths:
                 raise Rollback(
@@ -57,10 +52,21 @@ class Bookkeeping:
                 )
         if extra := sorted(set(seen.tables) - set(judge.lines)):
             raise Conservation(f"the core still has requests {extra}, which are not live")
+        self._counts(session)
         self._queues(session, seen.free, seen.cached)
         if session.steps_since_contents >= session.contents_every:
             session.steps_since_contents = 0
             self._contents(session)
+
+    def _counts(self, session: Session) -> None:
+        judge = session.judge
+        free, cached, active = session.see(session.target.counts)
+        idle = judge.idle
+        if free + cached != idle or cached != judge.cached or active != judge.policy.num_blocks - idle:
+            raise Conservation(
+                f"the core counts {free} free + {cached} cached + {active} active blocks; by its tables there are "
+                f"{idle - judge.cached} + {judge.cached} + {judge.policy.num_blocks - idle}"
+            )
 
     def _queues(self, session: Session, free: list[int] | None, cached: list[int] | None) -> None:
         judge = session.judge
@@ -81,17 +87,32 @@ class Bookkeeping:
 
     def _contents(self, session: Session) -> None:
         judge = session.judge
-        claimed = session.target.contents()
+        numbers: dict[int, int] = {}  # of histories, by id of a claim
+        claims = session.see(session.target.contents)
         for block, history in enumerate(judge.published):
-            if history is not None and block not in claimed:
+            if history is not None and block not in claims:
                 self._accuse(session, block, judge.references[block], False)
-        for block, (namespace, tokens) in claimed.items():
+        for block, claim in claims.items():
             history = judge.published[block]
             if history is None:
                 raise Ownership(f"the index names block {block}, which holds nothing published")
-            expected = judge.histories.describe(history)
-            if (namespace, tuple(tokens)) != expected:
+            if self._number(judge.histories, claim, numbers) != history:
+                namespace, tokens = claim.describe()
+                expected = judge.histories.describe(history)
                 raise Ownership(f"the index claims {namespace} {tokens} for block {block}, which holds {expected}")
+
+    @staticmethod
+    def _number(histories: Histories, claim: Claim, numbers: dict[int, int]) -> int:
+        """The history that `claim` is, as a number: equal histories have equal numbers. O(claims not met before)."""
+        path = []
+        at: Claim | Namespace = claim
+        while isinstance(at, Claim) and id(at) not in numbers:
+            path.append(at)
+            at = at.before
+        number = numbers[id(at)] if isinstance(at, Claim) else histories.root(at)
+        for step in reversed(path):
+            number = numbers[id(step)] = histories.extend(number, step.tokens)
+        return number
 
     def _accuse(self, session: Session, block: int, count: int, indexed: bool) -> None:
         judge = session.judge

@@ -23,7 +23,7 @@ def load(name: str) -> TargetFactory:
         module_name, attribute = f"{__name__}.{module_name}", "make"
     try:
         module = importlib.import_module(module_name)
-    except ImportError as error:
+    except (ImportError, TypeError, ValueError) as error:  # the latter two for names that cannot be a module's
         raise UnknownTarget(
             f"no target {name!r}: cannot import {module_name} ({error}); name a file in properties/targets, "
             "or package.module:factory"

@@ -14,7 +14,7 @@ import kvcore
 from reference import Policy
 
 from ..operations import Configuration, Namespace, Tokens
-from ..target import Capability, Found, Inspection, StepView, Target
+from ..target import Capability, Claim, Found, Inspection, StepArrays, StepView, Target
 
 __all__ = ["KvcoreTarget", "make"]
 
@@ -86,15 +86,17 @@ class KvcoreTarget:
         batch = step.batch
         assert batch is not None
         return StepView(
-            handle=step,
-            copies=step.copies,
-            tables=batch.block_tables.tolist(),
-            context_lengths=batch.context_lengths.tolist(),
-            cu_seqlens=batch.cu_seqlens.tolist(),
-            packed_rows=batch.packed_rows.tolist(),
-            row_sequences=batch.row_sequences.tolist(),
-            positions=batch.positions.tolist(),
-            slots=batch.slot_mapping.tolist(),
+            step,
+            step.copies,
+            lambda: StepArrays(
+                tables=batch.block_tables.tolist(),
+                context_lengths=batch.context_lengths.tolist(),
+                cu_seqlens=batch.cu_seqlens.tolist(),
+                packed_rows=batch.packed_rows.tolist(),
+                row_sequences=batch.row_sequences.tolist(),
+                positions=batch.positions.tolist(),
+                slots=batch.slot_mapping.tolist(),
+            ),
         )
 
     def complete(self, handle: Any) -> None:
@@ -140,19 +142,28 @@ class KvcoreTarget:
             cached=list(pool.cached()),
         )
 
-    def contents(self) -> dict[int, tuple[Namespace, Tokens]]:
-        names = {space.encoding: namespace for namespace, space in self._namespaces.items()}
+    def contents(self) -> dict[int, Claim]:
+        known: dict[int, Claim] = {}
+        index = self.manager._pool.index
+        return {block: self._claim(index.held[block], known) for _, block in index}
+
+    def _claim(self, content: Any, known: dict[int, Claim] | None = None) -> Claim:
+        """What the index says that `content` is. `known` holds claims by the id of their content, to share them."""
+        known = {} if known is None else known
         size = 4 * self.policy.block_size
-        claimed: dict[int, tuple[Namespace, Tokens]] = {}
-        for link, block in self.manager._pool.index:
-            pieces = [link[-size:]]
-            parent = self.manager._pool.index.held[block][0]
-            while isinstance(parent, tuple):
-                pieces.append(parent[1][-size:])
-                parent = parent[0]
-            tokens = memoryview(b"".join(reversed(pieces))).cast("i")
-            claimed[block] = (names[parent.encoding], tuple(tokens))
-        return claimed
+        path = []
+        while isinstance(content, tuple) and id(content) not in known:
+            path.append(content)
+            content = content[0]
+        before: Claim | Namespace
+        if isinstance(content, tuple):
+            before = known[id(content)]
+        else:
+            before = next(name for name, space in self._namespaces.items() if space.encoding == content.encoding)
+        for content in reversed(path):
+            before = known[id(content)] = Claim(before, content[1][-size:])
+        assert isinstance(before, Claim)
+        return before
 
     def check(self) -> None:
         self.manager.check()
@@ -161,19 +172,46 @@ class KvcoreTarget:
         return copy.deepcopy(self)
 
     def canonical(self) -> Any:
-        seen = self.inspect()
-        sequences = self.manager._sequences
+        """Everything that what happens next can depend on. Requests by name; freed ones in flight by their place."""
+        manager = self.manager
+        pool = manager._pool
+        lines = list(manager._sequences.values())
+        for step in manager._in_flight:
+            lines += [sequence for sequence in step.sequences if sequence.freed and sequence not in lines]
+        place = {id(sequence): number for number, sequence in enumerate(lines)}
+        claims = self.contents()
+        owners: dict[bytes, list[int]] = {}
+        for link, block in pool.index:
+            owners.setdefault(link, []).append(block)
         return (
-            tuple(seen.references),
-            tuple(sorted(self.contents().items())),
-            tuple(sorted((request, tuple(table)) for request, table in seen.tables.items())),
+            tuple(pool.references),
+            tuple(pool.free),
+            tuple(pool.cached()),
+            tuple(sorted((block, claim.describe()) for block, claim in claims.items())),
+            tuple(sorted(tuple(blocks) for blocks in owners.values())),
+            tuple(sorted(self._claim(content).describe() for content in pool.index.orphans())),
             tuple(
-                (request, sequence.tokens.tobytes(), sequence.scheduled, sequence.computed, sequence.base)
-                for request, sequence in sorted(sequences.items())
+                (
+                    None if line.freed else line.request,
+                    line.namespace.encoding,
+                    line.tokens.tobytes(),
+                    tuple(line.table),
+                    (line.base, line.scheduled, line.computed, line.published, line.written_from),
+                    line.epoch == manager._epoch,
+                    line.pending and (line.pending.source, line.pending.destination, line.pending.length),
+                    tuple((step - manager._next_step, tuple(blocks)) for step, blocks in line.deferred),
+                )
+                for line in lines
             ),
-            tuple((tuple(step.starts), tuple(step.ends), step.copies) for step in self.manager._in_flight),
-            tuple(seen.free or ()),
-            tuple(seen.cached or ()),
+            tuple(
+                (
+                    tuple(place[id(sequence)] for sequence in step.sequences),
+                    tuple(step.starts),
+                    tuple(step.ends),
+                    step.copies,
+                )
+                for step in manager._in_flight
+            ),
         )
 
     def noticed(self) -> dict[str, int]:

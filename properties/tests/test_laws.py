@@ -7,6 +7,7 @@ The list must provoke every property that there is.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -29,7 +30,7 @@ from properties.operations import (
     Tokens,
     Truncate,
 )
-from properties.target import Found, Inspection, StepView
+from properties.target import Claim, Found, Inspection, StepView
 from properties.targets.kvcore import KvcoreTarget
 from reference import PROPERTIES, Violation
 
@@ -62,7 +63,12 @@ class Liar(KvcoreTarget):
 
     def dispatch(self, work: Any) -> StepView:
         view = super().dispatch(work)
-        return replace(view, **self.lies["view"](view)) if "view" in self.lies else view
+        if "view" not in self.lies:
+            return view
+        arrays = view.arrays()
+        wrong = self.lies["view"](arrays)
+        copies = wrong.pop("copies", view.copies)
+        return StepView(view.handle, copies, lambda: replace(arrays, **wrong))
 
     def counts(self) -> tuple[int, int, int]:
         free, cached, active = super().counts()
@@ -77,14 +83,26 @@ class Liar(KvcoreTarget):
         seen = super().inspect()
         return replace(seen, **self.lies["inspection"](seen)) if "inspection" in self.lies else seen
 
-    def contents(self) -> dict[int, tuple[Namespace, Tokens]]:
-        contents = super().contents()
-        return self.lies["contents"](contents) if "contents" in self.lies else contents
+    def contents(self) -> dict[int, Claim]:
+        claims = super().contents()
+        if "contents" not in self.lies:
+            return claims
+        lied = self.lies["contents"]({block: claim.describe() for block, claim in claims.items()})
+        size = self.policy.block_size
+        return {block: claim_of(space, tokens, size) for block, (space, tokens) in lied.items()}
 
     def check(self) -> None:
         if "check" in self.lies:
             raise self.lies["check"]
         super().check()
+
+
+def claim_of(namespace: Namespace, tokens: Tokens, size: int) -> Claim:
+    """The claim for `tokens`, in blocks of `size`."""
+    claim: Any = namespace
+    for at in range(0, len(tokens), size):
+        claim = Claim(claim, array("i", tokens[at : at + size]).tobytes())
+    return claim
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def test_exactly_the_events_that_need_a_capability_are_not_asked_for_without_it(
         ("allocated with an earlier match", {Capability.LOOKUP, Capability.MATCH}),
         ("hash collision", {Capability.HASH}),
         ("copy undone by truncation", {Capability.FORK, Capability.TRUNCATE}),
-        ("truncated while in flight", {Capability.TRUNCATE, Capability.OVERLAP}),
+        ("truncated while in flight", {Capability.TRUNCATE}),
         ("placeholder appended", {Capability.FILL}),
         ("reset with live requests", {Capability.RESET}),
     ],
