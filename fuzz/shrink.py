@@ -144,6 +144,13 @@ class _Shrinker:
         drain = self.original.property_id == Release.id
         return perform(self.factory, configuration, operations, self.original.judging, strict=True, drain=drain)
 
+    def try_filled(self, configuration: Configuration, operations: list[Operation]) -> bool:
+        """The same with every step scheduling all that its requests have: what a removed operation had computed for
+        others, they compute themselves."""
+        return self.try_(configuration, operations) or self.take(
+            configuration, self.perform(configuration, lambda session: _filled(operations, session))
+        )
+
     def take(self, configuration: Configuration, run: Run) -> bool:
         violation = run.violation
         if violation is None or violation.id != self.original.property_id:
@@ -183,7 +190,7 @@ class _Shrinker:
         for request in names(self.operations):
             candidate = list(_without(self.operations, request))
             if len(candidate) < len(self.operations):
-                self.try_(self.configuration, candidate)
+                self.try_filled(self.configuration, candidate)
 
     def fewer_operations(self) -> None:
         chunk = max(1, len(self.operations) // 2)
@@ -191,7 +198,8 @@ class _Shrinker:
             start, removed = 0, False
             while start < len(self.operations):
                 candidate = self.operations[:start] + self.operations[start + chunk :]
-                if candidate and self.try_(self.configuration, candidate):
+                attempt = self.try_filled if chunk == 1 else self.try_
+                if candidate and attempt(self.configuration, candidate):
                     removed = True
                 else:
                     start += chunk
@@ -219,7 +227,7 @@ class _Shrinker:
             changed = any(self.try_(self.configuration, candidate) for candidate in _merged(self.operations))
 
     def plainer_everywhere(self) -> None:
-        """One namespace for another, one token for another, in all operations at once."""
+        """One namespace for another, one token for another, a shorter common beginning, in all operations at once."""
         spaces = {space: None for operation in self.operations if (space := getattr(operation, "namespace", ()))}
         for space in spaces:
             self.try_(
@@ -231,6 +239,10 @@ class _Shrinker:
                     for operation in self.operations
                 ],
             )
+        size = None
+        while size != self.size():  # a list without prompts stays the same
+            size = self.size()
+            self.try_filled(self.configuration, [_without_first_token(operation) for operation in self.operations])
         for token in sorted(_tokens(self.operations), reverse=True):
             for plainer in range(min(token, 3)):
                 if self.try_(
@@ -342,6 +354,18 @@ def _without(operations: Sequence[Operation], request: str) -> Iterator[Operatio
             yield operation
 
 
+def _filled(operations: Sequence[Operation], session: Session) -> Iterator[Operation]:
+    lines = session.judge.lines
+    for operation in operations:
+        if isinstance(operation, Dispatch):
+            work = [
+                (name, len(lines[name].tokens) - lines[name].scheduled) if name in lines else (name, count)
+                for name, count in operation.work
+            ]
+            operation = replace(operation, work=tuple((name, count) for name, count in work if count))
+        yield operation
+
+
 def _plainer(operation: Operation) -> Iterator[Operation]:
     """Simpler operations of the same kind, simplest first."""
     if isinstance(operation, Dispatch):
@@ -415,6 +439,12 @@ def _merged(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
                     ]
                     yield [*operations[:earlier], Dispatch(first.step, work), *rest]
                     break
+
+
+def _without_first_token(operation: Operation) -> Operation:
+    if isinstance(operation, (Lookup, Allocate)):
+        return replace(operation, tokens=tuple(operation.tokens)[1:])
+    return replace(operation, length=operation.length - 1) if isinstance(operation, Truncate) else operation
 
 
 def _tokens(operations: Sequence[Operation]) -> set[int]:

@@ -1,4 +1,4 @@
-"""Faults planted by hand: twelve ways in which real block managers have been wrong, as changes of kvcore's source.
+"""Faults planted by hand: ways in which real block managers have been wrong, as changes of kvcore's source.
 
 `blind` is the property that must catch the fault with the core judged from the outside and nothing predicted, as if the
 model shared the mistake about the order of blocks: the harm itself is then the only witness. None where a fault does no
@@ -169,5 +169,12 @@ FAULTS: tuple[Fault, ...] = (
         "EVICTION",
         (2, 5),
         Change("manager.py", "release(reversed(sequence.table))", "release(sequence.table)"),
+    ),
+    _fault(
+        "what is rolled back loses its identity (found in kvcore itself)",
+        "OWNERSHIP COMPLETENESS INTERNAL",
+        "COMPLETENESS",
+        (13, 13),
+        Change("prefix.py", "self._adopt(parent, link) if link in self._orphans else (parent, link)", "(parent, link)"),
     ),
 )
