@@ -239,10 +239,15 @@ class _Shrinker:
                     for operation in self.operations
                 ],
             )
-        size = None
-        while size != self.size():  # a list without prompts stays the same
-            size = self.size()
-            self.try_filled(self.configuration, [_without_first_token(operation) for operation in self.operations])
+        for count in sorted({self.configuration.block_size, 1}, reverse=True):
+            size = None
+            while size != self.size():  # a list without prompts stays the same
+                size = self.size()
+                shorter = [_without_beginning(operation, count) for operation in self.operations]
+                for fewer in range(4):  # blocks that the shorter prompts do not need may be what made the pool full
+                    blocks = self.configuration.num_blocks - fewer
+                    if blocks and self.try_filled(replace(self.configuration, num_blocks=blocks), shorter):
+                        break
         for token in sorted(_tokens(self.operations), reverse=True):
             for plainer in range(min(token, 3)):
                 if self.try_(
@@ -255,12 +260,14 @@ class _Shrinker:
         while changed:
             changed = False
             for configuration in _plainer_configurations(self.configuration):
-                if self.try_(configuration, self.operations.copy()) or (
-                    configuration.block_size * configuration.num_blocks
-                    < self.configuration.block_size * self.configuration.num_blocks
-                    and self.try_(configuration, _scaled(self.operations, self.configuration, configuration))
-                ):
-                    changed = True
+                old = self.configuration
+                changed = self.try_(configuration, self.operations.copy())
+                if configuration.block_size * configuration.num_blocks < old.block_size * old.num_blocks:
+                    for up in (False, True):
+                        changed = changed or self.try_filled(
+                            configuration, _scaled(self.operations, old, configuration, up)
+                        )
+                if changed:
                     break
 
     def rename(self) -> None:
@@ -441,10 +448,10 @@ def _merged(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
                     break
 
 
-def _without_first_token(operation: Operation) -> Operation:
+def _without_beginning(operation: Operation, count: int) -> Operation:
     if isinstance(operation, (Lookup, Allocate)):
-        return replace(operation, tokens=tuple(operation.tokens)[1:])
-    return replace(operation, length=operation.length - 1) if isinstance(operation, Truncate) else operation
+        return replace(operation, tokens=tuple(operation.tokens)[count:] or tuple(operation.tokens)[-1:])
+    return replace(operation, length=operation.length - count) if isinstance(operation, Truncate) else operation
 
 
 def _tokens(operations: Sequence[Operation]) -> set[int]:
@@ -463,11 +470,14 @@ def _with_token(operation: Operation, token: int, plainer: int) -> Operation:
     return replace(operation, tokens=tuple(plainer if own == token else own for own in operation.tokens))
 
 
-def _scaled(operations: Sequence[Operation], old: Configuration, new: Configuration) -> list[Operation]:
-    """All lengths scaled from the old block size to the new, and cut to what the new pool can hold."""
+def _scaled(operations: Sequence[Operation], old: Configuration, new: Configuration, up: bool) -> list[Operation]:
+    """All lengths scaled from the old block size to the new, rounded up or down, and cut to what the new pool can
+    hold.
+    """
 
     def scale(count: int) -> int:
-        return -(-count * new.block_size // old.block_size)
+        scaled = -(-count * new.block_size // old.block_size) if up else count * new.block_size // old.block_size
+        return max(scaled, min(count, 1))
 
     room = new.num_blocks * new.block_size
     scaled: list[Operation] = []

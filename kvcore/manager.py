@@ -242,7 +242,7 @@ class BlockManager:
                 table.extend(taken)
         if tail >= 0 and not copies:
             # After a truncation into a shared block whose other holders have gone, the tail may still be published.
-            pool.index.withdraw(tail)
+            pool.roll_back(tail)
         own.extend(new)
         if UNKNOWN in new:
             sequence.unnamed += new.count(UNKNOWN)
@@ -385,9 +385,9 @@ class BlockManager:
         references = pool.references
         for block in cut:
             if references[block] == 1:
-                pool.index.withdraw(block)
+                pool.roll_back(block)
         if num_tokens % block_size and references[table[keep - 1]] == 1:
-            pool.index.withdraw(table[keep - 1])
+            pool.roll_back(table[keep - 1])
         if sequence.unnamed:
             sequence.unnamed -= tokens[num_tokens:].count(UNKNOWN)
         del tokens[num_tokens:]

@@ -4,7 +4,10 @@ A block is *free* (no reference, nothing reusable in it), *cached* (no reference
 hit; evictable) or *active* (one reference for each block table and pending copy that holds it).
 
 Order of taking: free blocks in the order in which they became free, then cached ones, least recently released first.
-Tables are released tail first, so that a prefix outlives what extends it.
+Tables are released tail first, so that a prefix outlives what extends it. One more rule serves the same end: when the
+last active owner of a content is rolled back and only cached duplicates of it are left, the first of them counts as
+released now. Others may have built on the content through the active owner and been released since; without the rule,
+the duplicate, older than what they built, would be evicted before it.
 
 The cached blocks need O(1) at both ends and O(1) removal from the middle, for hits. They are a doubly linked list kept
 in two lists of block numbers, so that releasing or evicting a run of blocks is a few list stores for each:
@@ -108,6 +111,15 @@ class BlockPool:
         following[last] = end
         previous[end] = last
         self.num_cached += cached
+
+    def roll_back(self, block: int) -> None:
+        """An active block leaves the index, if it is in it, because its tokens were rejected. O(its owners),
+        amortised.
+        """
+        owners = self.index.withdraw(block)
+        if owners and not any(map(self.references.__getitem__, owners)):
+            self.pin(owners[:1])
+            self.release(owners[:1])
 
     def forget(self) -> None:
         """Nothing is published any more; cached blocks become free, in their order. O(num_blocks)."""

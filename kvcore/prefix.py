@@ -153,18 +153,23 @@ class PrefixIndex:
             if not others:
                 del more[link]
 
-    def withdraw(self, block: int) -> None:
-        """An active `block` is rolled back: it leaves the index, if it is in it. O(its owners), amortised."""
+    def withdraw(self, block: int) -> list[int]:
+        """An active `block` is rolled back: it leaves the index, if it is in it. O(its owners), amortised.
+
+        Returns the other blocks that hold the same content, earliest published first.
+        """
         content = self.held[block]
         if content is None:
-            return
+            return []
         parent, link = content
         self.remove((block,))
-        if link not in self._first or not self._owners(link, parent):
+        owners = self._owners(link, parent) if link in self._first else []
+        if not owners:
             self._orphans.setdefault(link, []).append(content)
             self._num_orphans += 1
             if self._num_orphans > self._sweep_at:
                 self._sweep()
+        return owners
 
     def orphans(self) -> Iterator[Content]:
         """Contents that were rolled back and may still be extended by something. O(orphans)."""

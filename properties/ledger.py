@@ -43,6 +43,7 @@ EVENTS: dict[str, Event] = {
     "published a duplicate": _event("one content in two blocks"),
     "evicted": _event("the mapping must go, this block's only"),
     "evicted one of two owners": _event("the other owner must still be found"),
+    "duplicate refreshed by a rollback": _event("the last active owner goes, a cached one stays", _C.TRUNCATE),
     "evicted while its prefix is shared": _event("a child goes while its parent is in use"),
     "hash collision": _event("equal keys, other content: must be told apart", _C.HASH),
     "refused for one block": _event("the admission boundary"),

@@ -96,7 +96,7 @@ class Configuration:
 
     def __str__(self) -> str:
         return (
-            f"{self.num_blocks} blocks of {self.block_size}, {self.reuse}, "
+            f"{self.num_blocks} block{'s' * (self.num_blocks > 1)} of {self.block_size}, {self.reuse}, "
             f"{'caching' if self.caching else 'no caching'}, {self.hash_bits}-bit hash"
         )
 

@@ -18,6 +18,8 @@ Rules where the design leaves a choice, all of them kvcore's too:
 - "held by somebody else" counts tables (those of freed requests in flight included) and pending copies alike: a tail is
   copied at append exactly if its block has more than one reference.
 - A published tail, partly used after a truncation and held by nobody else by then, leaves the index at append.
+- When the last active owner of a content is rolled back, the first cached duplicate counts as released now, so that it
+  stays younger than what others have built on the content.
 - A truncation that cuts all tokens that a pending copy was made for undoes the copy: the table gets the source back.
 - A block is published at the later of its completion and its last token's name.
 
@@ -847,6 +849,10 @@ class Judge:
         owners.remove(block)
         if not owners:
             del self.owners[history]
+        elif reason is Rollback and not any(self.references[other] for other in owners):
+            self.events["duplicate refreshed by a rollback"] += 1
+            if self.predictor is not None:
+                self.predictor.refreshed(owners[0])
         before = self.histories.parent(history)
         self._extensions[before] -= 1
         if not self._extensions[before]:

@@ -46,6 +46,10 @@ class Predictor:
         else:
             self.free.append(block)
 
+    def refreshed(self, block: int) -> None:
+        """A cached block counts as released now."""
+        self.cached.move_to_end(block)
+
     def reset(self) -> None:
         """Nothing is published any more."""
         self.free.extend(self.cached)

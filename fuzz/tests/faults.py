@@ -1,9 +1,10 @@
 """Faults planted by hand: ways in which real block managers have been wrong, as changes of kvcore's source.
 
-`blind` is the property that must catch the fault with the core judged from the outside and nothing predicted, as if the
-model shared the mistake about the order of blocks: the harm itself is then the only witness. None where a fault does no
-harm that can be seen from outside without knowing the policy. `minimum` is the length of the shortest counterexample
-known, under full judging and blind."""
+`full` lists the properties that may catch the fault with everything seen and predicted. `blind` lists those that must
+catch it with the core judged from the outside and nothing predicted, as if the model shared the mistake about the order
+of blocks: the harm itself is then the only witness. It is empty where the harm takes millions of operations. `minimum`
+is the length of the shortest counterexample known, in either mode.
+"""
 
 from __future__ import annotations
 
@@ -128,13 +129,13 @@ FAULTS: tuple[Fault, ...] = (
         Change(
             "manager.py",
             "        for block in cut:\n            if references[block] == 1:\n"
-            "                pool.index.withdraw(block)\n",
+            "                pool.roll_back(block)\n",
             "",
         ),
         Change(
             "manager.py",
             "        if num_tokens % block_size and references[table[keep - 1]] == 1:\n"
-            "            pool.index.withdraw(table[keep - 1])\n",
+            "            pool.roll_back(table[keep - 1])\n",
             "",
         ),
     ),
@@ -176,5 +177,12 @@ FAULTS: tuple[Fault, ...] = (
         "COMPLETENESS",
         (13, 13),
         Change("prefix.py", "self._adopt(parent, link) if link in self._orphans else (parent, link)", "(parent, link)"),
+    ),
+    _fault(
+        "a duplicate left by a rollback keeps its age (found in kvcore and its model alike)",
+        "EXACT EVICTION",
+        "",  # takes millions of operations to do harm; see fuzz/regressions/duplicate_left_by_rollback.json
+        (9, 0),
+        Change("pool.py", "        if owners and not any(", "        if False and not any("),
     ),
 )
