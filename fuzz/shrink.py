@@ -246,7 +246,7 @@ class _Shrinker:
                 shorter = [_without_beginning(operation, count) for operation in self.operations]
                 for fewer in range(4):  # blocks that the shorter prompts do not need may be what made the pool full
                     blocks = self.configuration.num_blocks - fewer
-                    if blocks and self.try_filled(replace(self.configuration, num_blocks=blocks), shorter):
+                    if blocks > 0 and self.try_filled(replace(self.configuration, num_blocks=blocks), shorter):
                         break
         for token in sorted(_tokens(self.operations), reverse=True):
             for plainer in range(min(token, 3)):
