@@ -42,14 +42,14 @@ _REMOVE = """            if link not in more:
 
 FAULTS: tuple[Fault, ...] = (
     _fault(
-        "mapping deleted without the ownership check (NV-1's mend, half done)",
+        "mapping deleted without the ownership check (a half of the mend of nano-vllm issue 163)",
         "OWNERSHIP COMPLETENESS",
         "COMPLETENESS",
         (5, 6),
         Change("prefix.py", _REMOVE, "            first.pop(link, None)\n            more.pop(link, None)\n"),
     ),
     _fault(
-        "own tokens compared, the prefix before them not (NV-1 with a weak hash)",
+        "own tokens compared, the prefix before them not (nano-vllm issue 163 with a weak hash)",
         "OWNERSHIP HISTORY ISOLATION",
         "HISTORY ISOLATION",
         (3, 4),
@@ -57,7 +57,7 @@ FAULTS: tuple[Fault, ...] = (
         Change("prefix.py", "if content is not None and content[0] is parent:", "if content is not None:"),
     ),
     _fault(
-        "hash not removed on reallocation (NV-1)",
+        "hash not removed on reallocation (nano-vllm issue 163)",
         "OWNERSHIP",
         "PUBLISH HISTORY FRESHNESS ISOLATION COMPLETENESS ROLLBACK",
         (5, 8),
@@ -71,7 +71,7 @@ FAULTS: tuple[Fault, ...] = (
         Change("pool.py", "            references[block] += 1\n", "            references[block] = 1\n"),
     ),
     _fault(
-        "hit on a cached block not taken off the free list (TR-2)",
+        "hit on a cached block not taken off the free list (TensorRT-LLM PR 12667)",
         "CONSERVATION",
         "EXCLUSIVE LIFETIME ADMISSION",
         (5, 10),
@@ -97,7 +97,7 @@ FAULTS: tuple[Fault, ...] = (
         ),
     ),
     _fault(
-        "published before completion (NV-7)",
+        "published before completion (nano-vllm PR 209)",
         "OWNERSHIP PUBLISH",
         "PUBLISH",
         (2, 3),
@@ -111,7 +111,7 @@ FAULTS: tuple[Fault, ...] = (
         ),
     ),
     _fault(
-        "block reused while a step is in flight (CC-1)",
+        "block reused while a step is in flight (vLLM PR 45357)",
         "LIFETIME REFERENCES CONSERVATION",
         "LIFETIME",
         (3, 4),
@@ -147,7 +147,7 @@ FAULTS: tuple[Fault, ...] = (
         Change("manager.py", "                copies = 1\n", "                copies = 0\n"),
     ),
     _fault(
-        "refusal that leaks a block (VL-2)",
+        "refusal that leaks a block (vLLM issue 11562)",
         "REFERENCES CONSERVATION",
         "ADMISSION EXCLUSIVE RELEASE",
         (4, 6),
@@ -165,7 +165,7 @@ FAULTS: tuple[Fault, ...] = (
         ),
     ),
     _fault(
-        "free in forward order (NV-13)",
+        "free in forward order (nano-vllm 59aa3ff)",
         "EXACT EVICTION",
         "EVICTION",
         (2, 5),

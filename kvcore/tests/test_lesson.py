@@ -182,7 +182,7 @@ def test_empty_tail_slots_add_up_over_requests():
 
 
 def test_reallocation_removes_the_mapping_only_where_it_points_at_this_block():
-    """nano-vllm issue 219 (NV-11): one content, two owners; one is recycled, the other must still be found."""
+    """nano-vllm issue 219: one content, two owners; one is recycled, the other must still be found."""
     manager = manager_of(4, 4)
     for request in "AB":
         manager.allocate(request, [1, 2, 3, 4, 9])

@@ -69,7 +69,7 @@ def test_a_hit_makes_a_block_the_most_recently_released():
 
 
 def test_the_tail_of_a_released_prompt_is_recycled_before_its_head():
-    """nano-vllm 59aa3ff (NV-13)."""
+    """nano-vllm 59aa3ff."""
     manager = manager_of(3, 4)
     cache(manager, range(12))
     manager.allocate("other", [50])
@@ -148,7 +148,7 @@ def test_a_hit_does_not_make_fit_what_never_fits():
 
 
 def test_hits_on_active_blocks_cost_nothing():
-    """nano-vllm counted them as new (NV-10)."""
+    """nano-vllm counted them as new (f64d821 mended it)."""
     manager = manager_of(4, 4)
     admit(manager, "a", range(9))
     assert manager.allocate("b", [*range(8), 99]).table == [0, 1, 3]
@@ -184,7 +184,7 @@ def test_a_refused_request_has_pinned_nothing():
 
 
 def test_an_append_takes_a_block_only_where_it_needs_one():
-    """nano-vllm demanded a free block for each (NV-14)."""
+    """nano-vllm demanded a free block for each (until 386290d)."""
     manager = manager_of(1, 4)
     manager.allocate("a", [1, 2])
     manager.append("a", [3])
@@ -222,7 +222,7 @@ def test_dispatch_takes_no_block():
 
 
 def test_nothing_is_published_before_completion():
-    """nano-vllm issue 208 (NV-7)."""
+    """nano-vllm issue 208."""
     manager = manager_of(8, 4)
     manager.allocate("a", range(12))
     step = manager.dispatch([("a", 4)])
@@ -263,7 +263,7 @@ def test_generated_tokens_are_published_after_the_prompt_they_follow():
 
 
 def test_a_revived_block_keeps_its_identity():
-    """nano-vllm PR 218 (NV-2): what follows a revived block must not be published as the start of a prompt."""
+    """nano-vllm PR 218: what follows a revived block must not be published as the start of a prompt."""
     manager = manager_of(8, 4)
     cache(manager, [1, 2, 3, 4, 9])
     admit(manager, "b", [1, 2, 3, 4, 5, 6, 7, 8, 9])
@@ -272,7 +272,7 @@ def test_a_revived_block_keeps_its_identity():
 
 
 def test_a_recycled_block_is_not_found_by_what_it_held():
-    """nano-vllm issue 163 (NV-1): the recycled block holds the same tokens under another prefix."""
+    """nano-vllm issue 163: the recycled block holds the same tokens under another prefix."""
     p, q, t, z = ([10 * start + i for i in range(4)] for start in (1, 2, 3, 4))
     for bits in (0, 1, 4, 128):
         manager = manager_of(5, 4, hash_function=weak_hash(bits))

@@ -125,7 +125,7 @@ def test_a_colliding_history_stays_when_the_other_goes(gone: int, prefix: bytes,
 
 
 def test_a_recycled_block_with_the_same_tokens_after_another_prefix_is_not_found():
-    """NV-1: comparing the block's own tokens is not enough."""
+    """nano-vllm issue 163: comparing the block's own tokens is not enough."""
     index = index_with(([0, 1], [P, T]))
     index.remove([1])
     index.publish([4, 1], index.root(b""), [Q, T])

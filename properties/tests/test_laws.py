@@ -480,7 +480,7 @@ HITS = (
         {"hits": {"b": 4}, "tables": {"b": [0, 1]}},
     ),
     Lie(
-        "HISTORY",  # the same tokens in the block, others before it: NV-1
+        "HISTORY",  # the same tokens in the block, others before it: nano-vllm issue 163
         "it holds [9, 9, 9, 9, 5, 6, 7, 8]",
         (*admit("a", (9, 9, 9, 9, 5, 6, 7, 8), 1), *admit("c", EIGHT[:4], 2), Allocate("b", NINE)),
         {"hits": {"b": 8}, "tables": {"b": [2, 1, 3]}},

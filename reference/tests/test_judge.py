@@ -150,7 +150,7 @@ def a_block_published_after_a_copy_has_overwritten_it():
 
 @provokes(History)
 def a_hit_on_a_recycled_block_with_the_same_tokens_after_another_prefix():
-    """NV-1."""
+    """nano-vllm issue 163."""
     p, q, t, z = ([10 * n, 10 * n + 1, 10 * n + 2, 10 * n + 3] for n in (1, 2, 3, 4))
     judge = judge_of(5)
     admit(judge, "A", [*p, *t, 99])
