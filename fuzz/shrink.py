@@ -32,6 +32,7 @@ from properties.operations import (
     Dispatch,
     Fill,
     Fork,
+    Free,
     Lookup,
     Operation,
     Truncate,
@@ -173,7 +174,9 @@ class _Shrinker:
         """All deterministic passes, until none helps."""
         while True:
             before = self.size()
+            self.try_(self.configuration, _with_own_names(self.operations))
             self.without_requests()
+            self.without_forks()
             self.fewer_operations()
             self.merge()
             self.plainer_everywhere()
@@ -191,6 +194,11 @@ class _Shrinker:
             candidate = list(_without(self.operations, request))
             if len(candidate) < len(self.operations):
                 self.try_filled(self.configuration, candidate)
+
+    def without_forks(self) -> None:
+        """A fork's child and its parent made one."""
+        for fork in [operation for operation in self.operations if isinstance(operation, Fork)]:
+            self.try_filled(self.configuration, list(_as_one(self.operations, fork)))
 
     def fewer_operations(self) -> None:
         chunk = max(1, len(self.operations) // 2)
@@ -446,6 +454,43 @@ def _merged(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
                     ]
                     yield [*operations[:earlier], Dispatch(first.step, work), *rest]
                     break
+
+
+def _as_one(operations: Sequence[Operation], fork: Fork) -> Iterator[Operation]:
+    for operation in operations:
+        if isinstance(operation, Dispatch):
+            work = {fork.request if name == fork.child else name: count for name, count in operation.work}
+            yield replace(operation, work=tuple(work.items()))
+        elif isinstance(operation, Fork):
+            names = [fork.request if name == fork.child else name for name in (operation.request, operation.child)]
+            if names[0] != names[1]:
+                yield Fork(*names)
+        elif isinstance(operation, (Allocate, Append, Fill, Truncate, Free)) and operation.request == fork.child:
+            yield replace(operation, request=fork.request)
+        else:
+            yield operation
+
+
+def _with_own_names(operations: Sequence[Operation]) -> list[Operation]:
+    """No name twice: where one was used again, the operations that freed it were needed only for that."""
+    current: dict[str, str] = {}
+
+    def new(name: str) -> str:
+        current[name] = f"{name}/{len(current)}" if name not in current else f"{current[name]}'"
+        return current[name]
+
+    renamed: list[Operation] = []
+    for operation in operations:
+        if isinstance(operation, Allocate):
+            operation = replace(operation, request=new(operation.request))
+        elif isinstance(operation, Fork):
+            operation = Fork(current.get(operation.request, operation.request), new(operation.child))
+        elif isinstance(operation, Dispatch):
+            operation = replace(operation, work=tuple((current.get(name, name), n) for name, n in operation.work))
+        elif isinstance(operation, (Append, Fill, Truncate, Free)):
+            operation = replace(operation, request=current.get(operation.request, operation.request))
+        renamed.append(operation)
+    return renamed
 
 
 def _without_beginning(operation: Operation, count: int) -> Operation:

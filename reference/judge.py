@@ -849,6 +849,8 @@ class Judge:
         owners.remove(block)
         if not owners:
             del self.owners[history]
+            if reason is Rollback and self._extensions.get(history):
+                self.events["rolled back under what extends it"] += 1
         elif reason is Rollback and not any(self.references[other] for other in owners):
             self.events["duplicate refreshed by a rollback"] += 1
             if self.predictor is not None:

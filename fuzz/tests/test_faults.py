@@ -19,8 +19,8 @@ from properties.targets import load
 from .faults import FAULTS, Fault
 
 MODES = {"full": Judging(), "blind": Judging(outside=True, exact=False)}
-WITHIN = 150_000
-"""Checked operations in which every fault must be found: a few seconds. All but one take less than 20,000."""
+WITHIN = 40_000
+"""Checked operations in which every fault must be found: about a second."""
 
 
 def hunt(factory: TargetFactory, judging: Judging, seed: str = "1") -> tuple[Counterexample, Tally]:
@@ -41,7 +41,7 @@ def hunt(factory: TargetFactory, judging: Judging, seed: str = "1") -> tuple[Cou
 )
 def test_a_planted_fault_is_found_and_shrunk(fault: Fault, mode: str) -> None:
     factory = planted(fault.changes)
-    found, tally = hunt(factory, MODES[mode])
+    found, tally = hunt(factory, MODES[mode], fault.seed)
     assert tally.operations <= WITHIN
     small = shrink(found, factory, clock=lambda: 0.0, seconds=1.0, episodes=300).counterexample
     assert small.property_id in getattr(fault, mode), small.message

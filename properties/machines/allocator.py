@@ -27,10 +27,10 @@ from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, i
 
 from reference import Violation
 
+from ..moves import Moves, Swarm
 from ..operations import Configuration, Operation
 from ..session import Session
 from ..target import TargetFactory
-from .moves import Moves, Swarm
 from .strategies import BURSTS, CONFIGURATIONS, OPENINGS, SWARMS, restrict
 
 __all__ = ["AllocatorMachine", "MachineReport", "Record", "machine_for", "run_machine"]

@@ -14,9 +14,9 @@ from dataclasses import replace
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from ..moves import OPTIONAL, Swarm
 from ..operations import Configuration
 from ..target import Capability
-from .moves import OPTIONAL, Swarm
 
 __all__ = ["BURSTS", "CONFIGURATIONS", "MOVES", "OPENINGS", "SWARMS", "configurations", "restrict"]
 

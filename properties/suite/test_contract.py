@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from properties.machines.moves import Moves, Swarm
+from properties.moves import Moves, Swarm
 from properties.operations import (
     UNKNOWN,
     Allocate,

@@ -28,9 +28,9 @@ from properties.machines import (
     settings_for,
 )
 from properties.machines.allocator import SHARD
-from properties.machines.moves import KINDS, OPTIONAL, Moves, Swarm
 from properties.machines.profiles import PREFIX
 from properties.machines.strategies import restrict
+from properties.moves import KINDS, OPTIONAL, Moves, Swarm
 from properties.operations import Configuration, Namespace, Operation, Tokens, decode, encode
 from properties.session import Session
 from properties.target import Capability
@@ -306,9 +306,9 @@ def test_the_simplest_moves_are_valid_operations() -> None:
 def test_a_swarm_leaves_a_kind_out(bit: int) -> None:
     session = Session(make(Configuration()))
     moves = Moves(session, Swarm(off=1 << bit))
-    makers = {maker.__name__ for maker in moves._makers}
+    makers = {maker.__name__ for maker in moves._by_kind.values()}
     assert f"_{OPTIONAL[bit]}" not in makers
-    assert len(moves._makers) == 100
+    assert set(moves._by_kind) == set(KINDS)
     assert {"_allocate", "_dispatch", "_complete"} <= makers
 
 

@@ -1,14 +1,14 @@
 """Moves: from four small integers to one operation in the present state.
 
-A move is (kind, who, amount, value), each 0 to 99. Hypothesis draws and shrinks the integers; what they mean is plain
-Python: `who` is an index into what is live, `amount` a length among those around block boundaries, `value` picks
-tokens. Zero is the simplest meaning everywhere. A kind that is impossible in the present state stands for one that
+A move is (kind, who, amount, value), each 0 to 99. Whatever draws the integers (the Hypothesis machine, which also
+shrinks them, and the swarm walk in `fuzz`), what they mean is plain Python, here: `who` is an index into what is live,
+`amount` a length among those around block boundaries, `value` picks tokens. Zero is the simplest meaning everywhere. A
+kind that is impossible in the present state stands for one that
 brings it nearer, so that hardly any move is wasted: a fork of nothing computed completes a step, a truncation of
 nothing appended appends.
 
-A `Swarm` says which kinds an episode leaves out and how it is shaped (Groce et al., "Swarm testing", ISSTA 2012).
-Hypothesis has its own, which switches whole rules off, the indispensable ones too; this one never leaves out allocate,
-dispatch and complete.
+A `Swarm` says which kinds an episode leaves out and how it is shaped (Groce et al., "Swarm testing", ISSTA 2012). It
+never leaves out allocate, dispatch and complete.
 
 This room may not know: Hypothesis, any core. It reads the judge to see what is live, and changes nothing there.
 """
@@ -18,7 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ..operations import (
+from reference import Line
+
+from .operations import (
     UNKNOWN,
     Allocate,
     Append,
@@ -34,16 +36,17 @@ from ..operations import (
     Tokens,
     Truncate,
 )
-from ..session import Session
-from ..target import Capability
+from .session import Session
+from .target import Capability
 
 __all__ = ["KINDS", "NAMESPACES", "OPTIONAL", "Moves", "Swarm"]
 
 KINDS: dict[str, int] = {
     "allocate": 13,
     "dispatch": 19,
-    "append": 16,
-    "free": 9,
+    "append": 14,
+    "story": 3,
+    "free": 8,
     "truncate": 6,
     "fork": 5,
     "lookup": 3,
@@ -59,6 +62,7 @@ one last: Hypothesis draws both ends of a range several times as often as what i
 
 OPTIONAL: tuple[str, ...] = (
     "append",
+    "story",
     "free",
     "truncate",
     "fork",
@@ -91,7 +95,14 @@ _NEEDS: dict[str, Capability] = {
     "fill": Capability.FILL,
     "reset": Capability.RESET,
 }
-_INSTEAD = {"append": "dispatch", "free": "complete", "truncate": "append", "fork": "append", "matched": "lookup"}
+_INSTEAD = {
+    "append": "dispatch",
+    "story": "append",
+    "free": "complete",
+    "truncate": "append",
+    "fork": "append",
+    "matched": "lookup",
+}
 """What a kind stands for where it is left out; "allocate" if nothing is said. Followed until something is left in."""
 
 _BAD_TOKENS: tuple[tuple[Any, ...], ...] = ((), (-5,), (1 << 31,), (0, -2), (3, 1 << 40), ("x",))
@@ -152,16 +163,24 @@ class Moves:
         self._next_match = 0
         self._next_step = 1
         self._freed = "nobody"
+        self._under = ""  # the request that a prompt was last built on
+        self._cut: tuple[int, ...] = ()  # what the last truncation cut off
+        self._begun = ""  # the request that the last fork or truncation left in a state worth going on with
         off = {kind for bit, kind in enumerate(OPTIONAL) if swarm.off >> bit & 1}
         off |= {kind for kind, needed in _NEEDS.items() if needed not in capabilities}
-        self._makers: list[Callable[[int, int, int], Operation]] = []
-        for kind, weight in KINDS.items():
-            self._makers += [getattr(self, f"_{_stand_in(kind, off)}")] * weight
+        self._off = off
+        self._by_kind: dict[str, Callable[[int, int, int], Operation]] = {
+            kind: getattr(self, f"_{_stand_in(kind, off)}") for kind in KINDS
+        }
 
     def operation(self, move: tuple[int, int, int, int]) -> Operation:
         """What `move` means now. O(live requests + tokens of the operation)."""
-        kind, who, amount, value = move
-        return self._makers[kind](who, amount, value)
+        number, who, amount, value = move
+        return self._by_kind[_HUNDRED[number]](who, amount, value)
+
+    def make(self, kind: str, who: int, amount: int, value: int) -> Operation:
+        """The same, for a kind that was chosen by name."""
+        return self._by_kind[kind](who, amount, value)
 
     def admission(self, move: tuple[int, int, int, int]) -> Operation:
         """`move` as an Allocate, whatever its kind and however full the pool is: to begin an episode with."""
@@ -182,8 +201,14 @@ class Moves:
             length = self._pool + (amount & 1)
         prompt = seen[(who & 15) % len(seen)][:length]
         if who & 15 >= 11 and self._lines:  # what a live request has become: its generated blocks can be hit, too
-            line = self._lines[self._line(who)]
+            request = self._line(who)
+            line = self._lines[request]
             prompt = tuple(line.tokens[:length]) if not line.unnamed else prompt
+            if who & 15 >= 14 and not line.unnamed:  # built on to the end of it
+                length = min(len(line.tokens) + self._size + (value & 1), max(self._pool, length))
+                prompt = tuple(line.tokens[:length])
+                value &= 31
+                self._under = request
         if value >= 32 and prompt:
             prompt = prompt[: -(1, self._size)[value >> 6]]
         if len(prompt) < length:
@@ -284,8 +309,14 @@ class Moves:
         if not grown:
             return self._append(who, amount, value)
         request, line = grown[who % len(grown)]
-        length = len(line.tokens)
-        return Truncate(request, length - 1 - amount % (length - line.base))
+        if value & 1 and self._under != request:
+            request, line = next((pair for pair in grown if pair[0] == self._under), (request, line))
+        self._begun = request
+        return self._cut_to(request, line, len(line.tokens) - 1 - amount % (len(line.tokens) - line.base))
+
+    def _cut_to(self, request: str, line: Line, length: int) -> Operation:
+        self._cut = tuple(line.tokens[length:]) if not line.unnamed else ()
+        return Truncate(request, length)
 
     def _fork(self, who: int, amount: int, value: int) -> Operation:
         ready = [
@@ -295,7 +326,28 @@ class Moves:
         ]
         if not ready or len(self._lines) >= self._swarm.lines + 2:
             return self._complete(who, amount, value)
-        return Fork(ready[who % len(ready)], self._new_name())
+        request, child = ready[who % len(ready)], self._new_name()
+        self._begun = child if value & 1 else request
+        return Fork(request, child)
+
+    def _story(self, who: int, amount: int, value: int) -> Operation:
+        """Go on with what the last fork or truncation began: shared tails, copies that pend, and what undoes them."""
+        request = self._begun
+        line = self._lines.get(request)
+        if line is None:
+            return self._fork(who, amount, value) if "fork" not in self._off else self._append(who, amount, value)
+        if line.pending is None:
+            tail = line.table[-1]
+            if value < 30 and self._session.judge.references[tail] > 1:
+                for other, sharing in self._lines.items():
+                    if sharing is not line and tail in sharing.table:
+                        return Free(other)
+            # Often what was cut off once more, as a draft model proposes it again.
+            again = self._cut if amount & 1 else ()
+            return Append(request, again or self._tokens(1 + (amount >> 1 & 1), value))
+        if value < 40 and len(line.tokens) > line.base and "truncate" not in self._off:
+            return self._cut_to(request, line, len(line.tokens) - 1 - amount % (len(line.tokens) - line.base))
+        return Free(request) if value < 60 else self._dispatch(who, amount, 0)
 
     def _lookup(self, who: int, amount: int, value: int) -> Operation:
         tokens, space = self._prompt(who, amount, value), self._space(who)
@@ -418,6 +470,10 @@ class Moves:
         if value & 1 and Capability.NAMESPACES in self._has:
             return Allocate(self._new_name(), tokens, NAMESPACES[1] if space != NAMESPACES[1] else (), name)
         return Allocate(self._new_name(), (*tokens[:-1], tokens[-1] + 1), space, name)
+
+
+_HUNDRED = tuple(kind for kind, weight in KINDS.items() for _ in range(weight))
+"""The kind of each number from 0 to 99."""
 
 
 def _stand_in(kind: str, off: set[str]) -> str:
