@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from reference import Admission, Crash, Errors, Judge, Passage, Release, Violation
 
-from .laws import LAWS, Law
+from .laws import Bookkeeping, Internals, Law
 from .operations import (
     UNKNOWN,
     Allocate,
@@ -89,13 +89,10 @@ class Session:
         self.target = target
         self.judge = Judge(policy)
         self.capabilities = target.capabilities - _INSIDE if outside else target.capabilities
-        self.laws: list[Law] = [law() for law in LAWS if law.needs <= self.capabilities]
+        laws: tuple[Law, ...] = (Bookkeeping(contents_every), Internals(check_every))
+        self.laws = [law for law in laws if law.needs <= self.capabilities]
         self.walk_every = walk_every
-        self.contents_every = contents_every
-        self.check_every = check_every
-        self.steps_since_walk = 0
-        self.steps_since_contents = 0
-        self.steps_since_check = 0
+        self._since_walk = 0
         self.applied = 0
         self.skipped: dict[str, int] = {}
         self.refused: dict[str, int] = {}
@@ -153,21 +150,19 @@ class Session:
             return outcome
         for law in self.laws:
             law.after(self)
-        self.steps_since_walk += 1
-        if self.steps_since_walk >= self.walk_every:
+        self._since_walk += 1
+        if self._since_walk >= self.walk_every:
             self.walk()
         return outcome
 
     def walk(self) -> None:
         """Compare everything there is to compare. O(pool + all tables)."""
-        self.steps_since_contents += self.steps_since_walk
-        self.steps_since_check += self.steps_since_walk
-        self.steps_since_walk = 0
+        operations, self._since_walk = self._since_walk, 0
         self.judge.walk()
         if self.judge.findings:
             self._charge()
         for law in self.laws:
-            law.walk(self)
+            law.walk(self, operations)
 
     def drain(self, apply: Callable[[Operation], Any] | None = None) -> None:
         """The second phase: stop adding, finish everything, and demand that every block is back.

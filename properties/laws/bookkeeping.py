@@ -6,61 +6,64 @@ and the history that the index claims for every published block.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from reference import Conservation, Exact, Histories, Mapping, Ownership, References, Rollback
 
 from ..operations import Namespace
 from ..target import Capability, Claim
-
-if TYPE_CHECKING:
-    from ..session import Session
+from .law import Seen
 
 __all__ = ["Bookkeeping"]
 
 
 class Bookkeeping:
+    """contents_every: operations between two comparisons of all histories that the index claims, at least."""
+
     needs = frozenset({Capability.INSPECT})
 
-    def after(self, session: Session) -> None:
-        judge = session.judge
+    def __init__(self, contents_every: int) -> None:
+        self._every = contents_every
+        self._since = 0
+
+    def after(self, seen: Seen) -> None:
+        judge = seen.judge
         touched = judge.touched
         references, published = judge.references, judge.published
-        seen = session.see(session.target.states, touched)
-        for block, (count, indexed) in zip(touched, seen, strict=True):
+        states = seen.see(seen.target.states, touched)
+        for block, (count, indexed) in zip(touched, states, strict=True):
             if count != references[block] or indexed != (published[block] is not None):
-                self._accuse(session, block, count, indexed)
-        self._counts(session)
+                self._accuse(seen, block, count, indexed)
+        self._counts(seen)
 
-    def walk(self, session: Session) -> None:
-        judge = session.judge
-        seen = session.see(session.target.inspect)
-        if seen.references != judge.references or seen.published != [
+    def walk(self, seen: Seen, operations: int) -> None:
+        judge = seen.judge
+        shown = seen.see(seen.target.inspect)
+        if shown.references != judge.references or shown.published != [
             history is not None for history in judge.published
         ]:
-            for block, (count, indexed) in enumerate(zip(seen.references, seen.published, strict=True)):
+            for block, (count, indexed) in enumerate(zip(shown.references, shown.published, strict=True)):
                 if count != judge.references[block] or indexed != (judge.published[block] is not None):
-                    self._accuse(session, block, count, indexed)
+                    self._accuse(seen, block, count, indexed)
         for request, line in judge.lines.items():
-            table = seen.tables.get(request)
+            table = shown.tables.get(request)
             if table != line.table:
                 raise Mapping(f"the table of {request!r} has changed to {table}; it was {line.table}")
             lengths = len(line.tokens), line.scheduled, line.computed
-            if seen.lengths and seen.lengths[request] != lengths:
+            if shown.lengths and shown.lengths[request] != lengths:
                 raise Rollback(
-                    f"{request!r} has {seen.lengths[request]} (tokens, scheduled, computed) in the core, not {lengths}"
+                    f"{request!r} has {shown.lengths[request]} (tokens, scheduled, computed) in the core, not {lengths}"
                 )
-        if extra := sorted(set(seen.tables) - set(judge.lines)):
+        if extra := sorted(set(shown.tables) - set(judge.lines)):
             raise Conservation(f"the core still has requests {extra}, which are not live")
-        self._counts(session)
-        self._queues(session, seen.free, seen.cached)
-        if session.steps_since_contents >= session.contents_every:
-            session.steps_since_contents = 0
-            self._contents(session)
+        self._counts(seen)
+        self._queues(seen, shown.free, shown.cached)
+        self._since += operations
+        if self._since >= self._every:
+            self._since = 0
+            self._contents(seen)
 
-    def _counts(self, session: Session) -> None:
-        judge = session.judge
-        free, cached, active = session.see(session.target.counts)
+    def _counts(self, seen: Seen) -> None:
+        judge = seen.judge
+        free, cached, active = seen.see(seen.target.counts)
         idle = judge.idle
         if free + cached != idle or cached != judge.cached or active != judge.policy.num_blocks - idle:
             raise Conservation(
@@ -68,8 +71,8 @@ class Bookkeeping:
                 f"{idle - judge.cached} + {judge.cached} + {judge.policy.num_blocks - idle}"
             )
 
-    def _queues(self, session: Session, free: list[int] | None, cached: list[int] | None) -> None:
-        judge = session.judge
+    def _queues(self, seen: Seen, free: list[int] | None, cached: list[int] | None) -> None:
+        judge = seen.judge
         if free is None or cached is None:
             return
         listed = free + cached
@@ -85,13 +88,13 @@ class Bookkeeping:
                 f"cached {list(predictor.cached)}"
             )
 
-    def _contents(self, session: Session) -> None:
-        judge = session.judge
+    def _contents(self, seen: Seen) -> None:
+        judge = seen.judge
         numbers: dict[int, int] = {}  # of histories, by id of a claim
-        claims = session.see(session.target.contents)
+        claims = seen.see(seen.target.contents)
         for block, history in enumerate(judge.published):
             if history is not None and block not in claims:
-                self._accuse(session, block, judge.references[block], False)
+                self._accuse(seen, block, judge.references[block], False)
         for block, claim in claims.items():
             history = judge.published[block]
             if history is None:
@@ -114,8 +117,8 @@ class Bookkeeping:
             number = numbers[id(step)] = histories.extend(number, step.tokens)
         return number
 
-    def _accuse(self, session: Session, block: int, count: int, indexed: bool) -> None:
-        judge = session.judge
+    def _accuse(self, seen: Seen, block: int, count: int, indexed: bool) -> None:
+        judge = seen.judge
         if indexed != (judge.published[block] is not None):
             history = judge.published[block]
             raise Ownership(

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from reference import Internal
 
 from ..target import Capability
-
-if TYPE_CHECKING:
-    from ..session import Session
+from .law import Seen
 
 __all__ = ["Internals"]
 
 
 class Internals:
+    """every: operations between two runs of the core's check, at least."""
+
     needs = frozenset({Capability.CHECK})
 
-    def after(self, session: Session) -> None:
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._since = 0
+
+    def after(self, seen: Seen) -> None:
         pass
 
-    def walk(self, session: Session) -> None:
-        if session.steps_since_check < session.check_every:
+    def walk(self, seen: Seen, operations: int) -> None:
+        self._since += operations
+        if self._since < self._every:
             return
-        session.steps_since_check = 0
+        self._since = 0
         try:
-            session.target.check()
+            seen.target.check()
         except Exception as error:
             raise Internal(f"the core's own check says {type(error).__name__}: {error}") from error

@@ -11,7 +11,6 @@ import pytest
 
 import reference
 from properties.coverage import unchecked
-from properties.laws import LAWS
 from properties.laws.bookkeeping import Bookkeeping
 from properties.laws.internals import Internals
 from properties.operations import (
@@ -295,7 +294,7 @@ def test_without_inspection_or_check_the_laws_that_need_them_are_left_out() -> N
     def laws(session: Session) -> list[type]:
         return [type(law) for law in session.laws]
 
-    assert laws(session_of()) == [Bookkeeping, Internals] == list(LAWS)
+    assert laws(session_of()) == [Bookkeeping, Internals]
     assert laws(session_of(without(Capability.INSPECT))) == [Internals]
     assert laws(session_of(without(Capability.CHECK))) == [Bookkeeping]
     assert laws(session_of(without(Capability.CHECK, Capability.INSPECT))) == []
@@ -652,9 +651,8 @@ def test_an_exception_while_a_target_shows_what_it_chose_is_a_crash(method: str)
 @pytest.mark.parametrize("method", ["inspect", "contents"])
 def test_an_exception_while_everything_is_compared_is_a_crash(method: str) -> None:
     session = broken(method, KeyError("a"))
-    session.contents_every = 1
     with pytest.raises(reference.Crash):
-        session.walk()
+        drive(session, *[Reset()] * 200)  # until the histories are due
 
 
 def test_an_interrupt_passes() -> None:

@@ -1,0 +1,43 @@
+"""What a law is, and what it sees of a session. Apart from the laws and from the session, so that imports run one way.
+
+This room may not know: any law, the session, any core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from reference import Judge
+
+from ..target import Capability, Target
+
+__all__ = ["Law", "Seen"]
+
+
+class Seen(Protocol):
+    """What a law may look at: the model, the core, and the core's answers through `see`."""
+
+    judge: Judge
+    target: Target
+
+    def see(self, look: Callable[..., Any], *values: Any) -> Any:
+        """What a method of the target that only shows something returns; whatever it raises is a CRASH."""
+        ...
+
+
+class Law(Protocol):
+    """One observer. Raises a `Violation`; changes nothing but its own counters."""
+
+    needs: frozenset[Capability]
+
+    def after(self, seen: Seen) -> None:
+        """The last operation succeeded and the judge has no objection; `seen.judge.touched` lists its blocks."""
+        ...
+
+    def walk(self, seen: Seen, operations: int) -> None:
+        """Compare everything; so many operations have passed since the last time.
+
+        Asked at intervals, and after every refusal: a refused operation changes nothing.
+        """
+        ...
