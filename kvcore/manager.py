@@ -306,17 +306,15 @@ class BlockManager:
             raise RepeatedRequest(f"request {request!r} appears twice in one step; give the sum of its counts once")
 
         step = Step(self._mark, self._next_step, sequences, starts, ends)
-        copies = []
         cached_beyond = []
         for place, sequence in enumerate(sequences):
             sequence.scheduled = ends[place]
             sequence.flights.append((step, place))
             if sequence.pending is not None:
-                copies.append((sequence.pending.source, sequence.pending.destination))
+                step.copies += ((sequence.pending.source, sequence.pending.destination),)
                 sequence.pending = None
             if starts[place] < sequence.written_from:
                 cached_beyond.append((place, sequence.written_from))
-        step.copies = tuple(copies)
         if batch:
             tables = [sequence.packed_table() for sequence in sequences]
             step.batch = build(tables, starts, ends, cached_beyond, self._block_size)

@@ -9,7 +9,8 @@ chained xxh3-128 digest for each 64-byte slice of a block. It allocates nothing 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 from time import perf_counter
@@ -90,39 +91,50 @@ def engine(prompts: list[list[int]], parts: Parts | None = None) -> float:
     Block tables, slot mappings and the rest are built for every step. With `parts`, the time of each operation is taken
     apart, which itself costs a little; the total is to be measured without."""
     manager = BlockManager(CacheConfig(BLOCKS, BLOCK_SIZE))
-    waiting = iter(enumerate(prompts))
-    coming = next(waiting, None)
-    left: dict[int, int] = {}
-    note: Callable[[str, float], float] = parts.time if parts is not None else lambda name, began: began
+    waiting = deque(enumerate(prompts))
+    alive: deque[int] = deque()  # oldest first
+    ends: deque[int] = deque()  # the round after the last decode token of each
     start = now = perf_counter()
-    while coming is not None or left:
-        for number in [number for number, steps in left.items() if not steps]:
-            del left[number]
-            manager.free(number)
-        now = note("free", now)
-        work = []
-        for number in left:
-            manager.append(number, [7])
-            work.append((number, 1))
-            left[number] -= 1
-        now = note("append", now)
-        while coming is not None and len(left) < ALIVE:
-            number, prompt = coming
+    turn = 0
+    while waiting or alive:
+        while ends and ends[0] == turn:
+            ends.popleft()
+            manager.free(alive.popleft())
+        if parts is not None:
+            now = parts.time("free", now)
+        append = manager.append
+        for number in alive:
+            append(number, [7])
+        if parts is not None:
+            now = parts.time("append", now)
+        work = [(number, 1) for number in alive]
+        while waiting and len(alive) < ALIVE:
+            number, prompt = waiting.popleft()
+            if parts is not None:
+                now = perf_counter()
             tokens = array("i", prompt)
-            now = note("array", now)
+            if parts is not None:
+                now = parts.time("array", now)
             match = manager.lookup(tokens)
-            now = note("lookup", now)
+            if parts is not None:
+                now = parts.time("lookup", now)
             sequence = manager.allocate(number, tokens, match=match)
+            if parts is not None:
+                now = parts.time("allocate", now)
             work.append((number, LENGTH - sequence.computed))
-            left[number] = DECODE
-            coming = next(waiting, None)
-            now = note("allocate", now)
+            alive.append(number)
+            ends.append(turn + DECODE + 1)
+        turn += 1
         if not work:
             continue
+        if parts is not None:
+            now = perf_counter()
         step = manager.dispatch(work)
-        now = note("dispatch", now)
+        if parts is not None:
+            now = parts.time("dispatch", now)
         manager.complete(step)
-        now = note("complete", now)
+        if parts is not None:
+            now = parts.time("complete", now)
     return perf_counter() - start
 
 
