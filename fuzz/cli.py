@@ -45,6 +45,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     help="Break a paged KV-cache core: campaigns, replay of counterexamples, request traces.\n\n"
+    "Examples:\n\n"
+    "  python -m fuzz run --budget 10m\n\n"
+    "  python -m fuzz replay fuzz-out/findings/OWNERSHIP-1.json\n\n"
+    "  python -m fuzz trace --block-size 16 --num-blocks 512\n\n"
     "Exit status: 0 clean, 1 violation, 2 usage, 3 the harness failed, 4 nothing was executed, 130 interrupted.",
 )
 console = Console(highlight=False)

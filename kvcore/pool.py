@@ -11,7 +11,7 @@ the duplicate, older than what they built, would be evicted before it.
 
 The cached blocks need O(1) at both ends and O(1) removal from the middle, for hits. They are a doubly linked list kept
 in two lists of block numbers, so that releasing or evicting a run of blocks is a few list stores for each:
-`OrderedDict` does the same with an allocation for each block and took twice as long, and taking the head of a plain
+`OrderedDict` does the same with an allocation for each block and took a third longer, and taking the head of a plain
 dict again and again scans over the holes left by earlier ones. (vLLM's free list is linked too, through its block
 objects.)
 
