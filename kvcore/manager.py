@@ -232,14 +232,16 @@ class BlockManager:
                     OutOfBlocks, request, f"needs {needed + copies} more blocks", "wait, or free or preempt a request"
                 )
             taken = pool.take(needed + copies)
-            sequence.packed = None
             if copies:
+                sequence.packed = None
                 table[-1] = taken[0]
                 sequence.pending = PendingCopy(tail, taken[0], length)
                 self._counters.copied_blocks += 1
                 table.extend(taken[1:])
             else:
                 table.extend(taken)
+                if sequence.packed is not None:
+                    sequence.packed.extend(taken)
         if tail >= 0 and not copies:
             # After a truncation into a shared block whose other holders have gone, the tail may still be published.
             pool.roll_back(tail)

@@ -78,7 +78,7 @@ class Sequence:
         self.namespace = namespace
         self.tokens = tokens
         self.table = table
-        self.packed: array[int] | None = None  # `table` as int32, made for the first batch after a change
+        self.packed: array[int] | None = None  # `table` as int32, made for the first batch, kept up by appends
         self.epoch = epoch  # of the manager's resets; an older sequence never publishes again
         self.base = len(tokens)
         self.num_hit_tokens = 0
@@ -94,7 +94,7 @@ class Sequence:
         self.links: list[bytes] = []  # of the prompt's full blocks (see `prefix.py`), until they are published
 
     def packed_table(self) -> array[int]:
-        """The table as an int32 array, for batches. O(1), and O(blocks) after the table has changed."""
+        """The table as an int32 array, for batches. O(1); O(blocks) the first time and after a cut or a copy."""
         if self.packed is None:
             self.packed = array("i", self.table)
         return self.packed
