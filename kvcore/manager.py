@@ -177,7 +177,7 @@ class BlockManager:
         blocks = self._hits(match)
         hits = len(blocks)
         misses = num_blocks - hits
-        revived = sum(1 for block in blocks if not pool.references[block])
+        revived = list(map(pool.references.__getitem__, blocks)).count(0)
         if misses + revived > pool.available:
             self._refuse(OutOfBlocks, request, f"needs {misses + revived} blocks", "wait until others are freed")
 
@@ -461,11 +461,11 @@ class BlockManager:
             size = self._block_bytes
             data = tokens.tobytes()
             key = hash_function(namespace.encoding)
-            links = match._links
+            add = match._links.append
             for begin in range(0, len(data) - size + 1, size):
                 link = key + data[begin : begin + size]
                 key = hash_function(link)
-                links.append(link)
+                add(link)
         return match
 
     def _verify(self, match: PrefixMatch, tokens: array[int], namespace: Namespace) -> None:

@@ -115,18 +115,16 @@ class PrefixIndex:
 
         A block that is published already is passed over: a fork shares it and came first, with the same content.
         """
-        first, held = self._first, self.held
+        first, held, orphans = self._first, self.held, self._orphans
         for block, link in zip(blocks, links, strict=True):
             content = held[block]
             if content is None:
-                if link not in first:
-                    first[link] = block
-                else:
+                if first.setdefault(link, block) != block:
                     twins = self._owners(link, parent)
                     self._more.setdefault(link, []).append(block)
                     content = held[twins[0]] if twins else None
                 if content is None:
-                    content = self._adopt(parent, link) if link in self._orphans else (parent, link)
+                    content = self._adopt(parent, link) if orphans and link in orphans else (parent, link)
                 held[block] = content
             parent = content
 
@@ -142,7 +140,7 @@ class PrefixIndex:
                 continue
             held[block] = None
             link = content[1]
-            if link not in more:
+            if not more or link not in more:
                 del first[link]
                 continue
             others = more[link]

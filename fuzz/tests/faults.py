@@ -29,7 +29,7 @@ def _fault(name: str, full: str, blind: str, minimum: tuple[int, int], *changes:
     return Fault(name, changes, frozenset(full.split()), frozenset(blind.split()), minimum, seed)
 
 
-_REMOVE = """            if link not in more:
+_REMOVE = """            if not more or link not in more:
                 del first[link]
                 continue
             others = more[link]
@@ -155,8 +155,8 @@ FAULTS: tuple[Fault, ...] = (
         (4, 6),
         Change(
             "manager.py",
-            "        revived = sum(1 for block in blocks if not pool.references[block])\n",
-            "        revived = sum(1 for block in blocks if not pool.references[block])\n"
+            "        revived = list(map(pool.references.__getitem__, blocks)).count(0)\n",
+            "        revived = list(map(pool.references.__getitem__, blocks)).count(0)\n"
             "        available = pool.available\n        pool.pin(blocks)\n",
         ),
         Change("manager.py", "if misses + revived > pool.available:", "if misses + revived > available:"),
@@ -178,7 +178,11 @@ FAULTS: tuple[Fault, ...] = (
         "OWNERSHIP COMPLETENESS INTERNAL",
         "COMPLETENESS",
         (13, 13),
-        Change("prefix.py", "self._adopt(parent, link) if link in self._orphans else (parent, link)", "(parent, link)"),
+        Change(
+            "prefix.py",
+            "self._adopt(parent, link) if orphans and link in orphans else (parent, link)",
+            "(parent, link)",
+        ),
         seed="5",  # one in six finds it within 200,000 operations
     ),
     _fault(
