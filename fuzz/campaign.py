@@ -47,6 +47,7 @@ CLEAN, VIOLATION, USAGE, HARNESS, NOTHING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 ENGINES = ("trace", "walk", "hypothesis")
 
+_ENGINES = {"walk": swarm, "hypothesis": hypothesis}
 _SHARES = {"walk": 0.6, "hypothesis": 0.4}
 _ROUND = 5.0
 """Seconds in which every engine has one turn, of its share; less where the budget is short."""
@@ -199,7 +200,7 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
 def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: float, display: Display) -> None:
     plan, tally = result.plan, result.tally
     deadline = start + plan.budget
-    next_episode = next_chunk = 0
+    following = dict.fromkeys(_ENGINES, 0)  # the next episode or chunk of each
     known: set[str | None] = set()
 
     def progress() -> None:
@@ -214,7 +215,7 @@ def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: flo
         tally.seconds["trace"] = clock() - began
         if found is not None:
             _settle(result, found, factory, clock, display, known)
-    turns = [engine for engine in plan.engines if engine in _SHARES]
+    turns = [engine for engine in plan.engines if engine in _ENGINES]
     if plan.budget <= 0:
         return
     # Every engine has one turn, however long the trace took; then turns until the deadline.
@@ -231,30 +232,17 @@ def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: flo
             if len(result.findings) >= plan.max_findings:
                 return
             display.turn(engine)
-            if engine == "walk":
-                found, next_episode = swarm(
-                    factory,
-                    plan.target,
-                    plan.seed,
-                    plan.judging,
-                    tally,
-                    clock=clock,
-                    deadline=until,
-                    first=next_episode,
-                    progress=progress,
-                )
-            else:
-                found, next_chunk = hypothesis(
-                    factory,
-                    plan.target,
-                    plan.seed,
-                    plan.judging,
-                    tally,
-                    clock=clock,
-                    deadline=until,
-                    first=next_chunk,
-                    progress=progress,
-                )
+            found, following[engine] = _ENGINES[engine](
+                factory,
+                plan.target,
+                plan.seed,
+                plan.judging,
+                tally,
+                clock=clock,
+                deadline=until,
+                first=following[engine],
+                progress=progress,
+            )
             tally.seconds[engine] = tally.seconds.get(engine, 0.0) + clock() - began
             progress()
             if found is not None:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from properties.ledger import Ledger
-from properties.operations import Configuration
+from properties.operations import Configuration, Operation
 from properties.target import TargetFactory
+from reference import Violation
 
 from .counterexample import Counterexample, versions
 from .run import Judging, perform
@@ -87,19 +88,10 @@ def swarm(
         tally.add("walk", session.applied, session.kinds, session.refused, session.skipped, run.events)
         number += 1
         if run.violation is not None:
-            found = Counterexample(
-                configuration=walk.configuration,
-                operations=tuple(run.operations),
-                target=target,
-                property_id=run.violation.id,
-                message=run.violation.message,
-                at=run.at,
-                judging=judging,
-                engine="walk",
-                seed=f"{seed}/{number - 1}",
-                versions=versions(),
+            where = Counterexample(
+                walk.configuration, (), target, judging=judging, engine="walk", seed=f"{seed}/{number - 1}"
             )
-            return found, number
+            return _found(where, run.violation, run.operations, run.at), number
         if progress is not None and number % 16 == 0:
             progress()
     return None, number
@@ -158,19 +150,16 @@ def hypothesis(
             # Once more, for what the drain phase did if it was that which showed the fault.
             run = perform(factory, report.configuration, report.counterexample, judging)
             violation = run.violation or report.violation
-            found = Counterexample(
-                configuration=report.configuration,
-                operations=tuple(run.operations),
-                target=target,
-                property_id=violation.id,
-                message=violation.message,
-                at=run.at if run.violation is not None else None,
+            where = Counterexample(
+                report.configuration,
+                (),
+                target,
                 judging=judging,
                 engine="hypothesis",
                 seed=f"{seed}/hypothesis/{number - 1}",
-                versions=versions(),
             )
-            return found, number
+            at = run.at if run.violation is not None else None
+            return _found(where, violation, run.operations, at), number
     return None, number
 
 
@@ -197,16 +186,19 @@ def trace(
     again = run_trace(
         requests, factory(configuration), outside=judging.outside, record_upto=report.failed_at, **options
     )
-    found = Counterexample(
-        configuration=configuration,
-        operations=again.recorded,
-        target=target,
-        property_id=report.violation.id,
-        message=report.violation.message,
-        at=report.failed_at,
-        judging=judging,
-        engine="trace",
-        seed="trace",
+    where = Counterexample(configuration, (), target, judging=judging, engine="trace", seed="trace")
+    return _found(where, report.violation, again.recorded, report.failed_at), report
+
+
+def _found(
+    where: Counterexample, violation: Violation, operations: Sequence[Operation], at: int | None
+) -> Counterexample:
+    """`where` it was found, with what."""
+    return replace(
+        where,
+        operations=tuple(operations),
+        property_id=violation.id,
+        message=violation.message,
+        at=at,
         versions=versions(),
     )
-    return found, report

@@ -206,11 +206,9 @@ class Session:
         if namespace and not self._spaces:
             return self._skip("no capability NAMESPACES")
         expected = self.judge.before_lookup(tokens)
-        found, refusal = self._call(expected, self.target.lookup, tokens, namespace)
+        found, refusal = self._call(operation, expected, self.target.lookup, tokens, namespace)
         if refusal:
             return refusal
-        if expected:
-            self._accepted(operation, expected)
         self.judge.after_lookup(tokens, namespace, found.tokens, found.blocks)
         if operation.match is not None:
             self._matches[operation.match] = (tokens, namespace, found.handle)
@@ -232,11 +230,9 @@ class Session:
                     expected = "MatchMismatch"
             else:
                 judge.events["allocated with an earlier match"] += 1
-        hit_tokens, refusal = self._call(expected, self.target.allocate, request, tokens, namespace, handle)
+        hit_tokens, refusal = self._call(operation, expected, self.target.allocate, request, tokens, namespace, handle)
         if refusal:
             return refusal
-        if expected:
-            self._accepted(operation, expected)
         judge.after_allocate(request, namespace, hit_tokens, self.see(self.target.table, request))
         return _DONE
 
@@ -245,22 +241,18 @@ class Session:
         if Capability.FILL not in self.capabilities and UNKNOWN in tokens:
             return self._skip("no capability FILL")
         expected = self.judge.before_append(request, tokens)
-        _, refusal = self._call(expected, self.target.append, request, tokens)
+        _, refusal = self._call(operation, expected, self.target.append, request, tokens)
         if refusal:
             return refusal
-        if expected:
-            self._accepted(operation, expected)
         self.judge.after_append(request, self.see(self.target.table, request))
         return _DONE
 
     def _fill(self, operation: Fill) -> Outcome:
         request, position, tokens = operation.request, operation.position, operation.tokens
         expected = self.judge.before_fill(request, position, tokens)
-        _, refusal = self._call(expected, self.target.fill, request, position, tokens)
+        _, refusal = self._call(operation, expected, self.target.fill, request, position, tokens)
         if refusal:
             return refusal
-        if expected:
-            self._accepted(operation, expected)
         self.judge.after_fill(request, position)
         return _DONE
 
@@ -272,11 +264,9 @@ class Session:
             return self._skip("no capability OVERLAP")
         expected = judge.before_dispatch(work)
         view: StepView
-        view, refusal = self._call(expected, self.target.dispatch, work)
+        view, refusal = self._call(operation, expected, self.target.dispatch, work)
         if refusal:
             return refusal
-        if expected:
-            self._accepted(operation, expected)
         passage = judge.after_dispatch(work, view.copies)
         self.steps[operation.step] = (passage, view.handle)
         if self._batches and view.arrays is not None:
@@ -299,11 +289,9 @@ class Session:
             return self._skip("there is no such step")
         passage, handle = known
         expected = self.judge.before_complete(passage)
-        _, refusal = self._call(expected, self.target.complete, handle)
+        _, refusal = self._call(operation, expected, self.target.complete, handle)
         if refusal:
             return refusal
-        if expected:
-            self._accepted(operation, expected)
         self.judge.after_complete(passage)
         # A few are kept, so that completing twice can be tried.
         self._completed.append(operation.step)
@@ -314,37 +302,31 @@ class Session:
     def _truncate(self, operation: Truncate) -> Outcome:
         request, length = operation.request, operation.length
         expected = self.judge.before_truncate(request, length)
-        _, refusal = self._call(expected, self.target.truncate, request, length)
+        _, refusal = self._call(operation, expected, self.target.truncate, request, length)
         if refusal:
             return refusal
-        if expected:
-            self._accepted(operation, expected)
         self.judge.after_truncate(request, length, self.see(self.target.table, request))
         return _DONE
 
     def _fork(self, operation: Fork) -> Outcome:
         request, child = operation.request, operation.child
         expected = self.judge.before_fork(request, child)
-        _, refusal = self._call(expected, self.target.fork, request, child)
+        _, refusal = self._call(operation, expected, self.target.fork, request, child)
         if refusal:
             return refusal
-        if expected:
-            self._accepted(operation, expected)
         self.judge.after_fork(request, child, self.see(self.target.table, child))
         return _DONE
 
     def _free(self, operation: Free) -> Outcome:
         expected = self.judge.before_free(operation.request)
-        _, refusal = self._call(expected, self.target.free, operation.request)
+        _, refusal = self._call(operation, expected, self.target.free, operation.request)
         if refusal:
             return refusal
-        if expected:
-            raise Release(f"freeing {operation.request!r} was accepted; there is no such request (a double free?)")
         self.judge.after_free(operation.request)
         return _DONE
 
     def _reset(self, operation: Reset) -> Outcome:
-        _, refusal = self._call(None, self.target.reset)
+        _, refusal = self._call(operation, None, self.target.reset)
         if refusal:
             return refusal
         self.judge.after_reset()
@@ -352,10 +334,12 @@ class Session:
 
     # ---- what they share ---------------------------------------------------------------------------------------------
 
-    def _call(self, expected: str | None, act: Callable[..., Any], *values: Any) -> tuple[Any, Outcome | None]:
-        """(result, None) or (None, the refusal). Raises Crash, Admission or Errors."""
+    def _call(
+        self, operation: Operation, expected: str | None, act: Callable[..., Any], *values: Any
+    ) -> tuple[Any, Outcome | None]:
+        """(result, None) or (None, the refusal). Raises Crash, Admission, Release or Errors."""
         try:
-            return act(*values), None
+            result = act(*values)
         except self._refusals as error:
             try:
                 kind = self.target.kind(error)
@@ -366,6 +350,9 @@ class Session:
             return None, Outcome("refused", kind)
         except Exception as error:
             raise Crash(f"{act.__name__} ended in {type(error).__name__}: {error}") from error
+        if expected is not None:
+            self._accepted(operation, expected)
+        return result, None
 
     def see(self, look: Callable[..., Any], *values: Any) -> Any:
         """What a method of the target that only shows something returns. Raises Crash for whatever it raises."""
@@ -386,6 +373,8 @@ class Session:
         """The target accepted what it had to refuse. Where there was no room, see first what harm it did."""
         if expected in _NO_ROOM:
             self.judge.accuse(Admission, f"{operation.op} was admitted; {expected} is due")
+        elif isinstance(operation, Free):
+            raise Release(f"freeing {operation.request!r} was accepted; there is no such request (a double free?)")
         else:
             raise Errors(f"{operation.op} was accepted; {expected} is due")
 
