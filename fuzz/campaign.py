@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from properties.coverage import unchecked
-from properties.ledger import EVENTS
+from properties.ledger import EVENTS, THRESHOLD
 from properties.operations import Configuration
 from properties.target import TargetFactory
 from reference import PROPERTIES
@@ -189,9 +189,9 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
             result.status = VIOLATION
         elif not tally.operations:
             result.status, result.complaint = NOTHING, "no operation was executed; give a larger budget"
-        elif overdue := tally.ledger.missing(capabilities, tally.by_engine.get("walk", 0)):
+        elif result.missing and tally.by_engine.get("walk", 0) >= THRESHOLD:
             result.status = HARNESS
-            result.complaint = f"{tally.operations:,} operations, and never: {', '.join(overdue)}"
+            result.complaint = f"{tally.operations:,} operations, and never: {', '.join(result.missing)}"
     plan.out.mkdir(parents=True, exist_ok=True)
     (plan.out / "summary.json").write_text(json.dumps(result.to_json(), indent=2) + "\n", encoding="utf-8")
     return result

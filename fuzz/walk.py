@@ -92,17 +92,23 @@ class Walk:
         if kinds is not None:
             weights = [weight if _made_of(kind) <= kinds else 0 for kind, weight in zip(KINDS, weights, strict=True)]
         self._kinds = list(KINDS)
+        self._stories = weights[self._kinds.index("story")] > 0
         self._cumulative = list(accumulate(weights))
 
     def operations(self, session: Session) -> Iterator[Operation]:
         """The episode's operations, each chosen in the state that the ones before have led to."""
-        make = Moves(session, self._swarm).make
+        moves = Moves(session, self._swarm)
+        make = moves.make
         kinds, cumulative, total = self._kinds, self._cumulative, self._cumulative[-1]
         choose, value = self._random.random, self._values.random
         for _ in range(self.length):
-            kind = kinds[bisect(cumulative, choose() * total)]
+            kind = "story" if self._stories and moves.telling and choose() < _GO_ON else ""
+            kind = kind or kinds[bisect(cumulative, choose() * total)]
             yield make(kind, int(value() * 100), int(value() * 100), int(value() * 100))
 
+
+_GO_ON = 0.3
+"""How likely the next move goes on with a story that has begun."""
 
 _ALWAYS = frozenset({"allocate", "dispatch", "complete"})
 _OTHER_NAMES = {

@@ -18,20 +18,19 @@ from .target import Capability
 __all__ = ["EVENTS", "THRESHOLD", "Event", "Ledger"]
 
 THRESHOLD = 100_000
-"""From this many operations on, an event that never happened fails the campaign; ten times as many for a rare one."""
+"""From this many operations on, an event that never happened fails the campaign."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Why a state matters, the capabilities without which it cannot happen, and within how many operations it must."""
+    """Why a state matters, and the capabilities without which it cannot happen."""
 
     why: str
     needs: frozenset[Capability] = frozenset()
-    within: int = THRESHOLD
 
 
-def _event(why: str, *needs: Capability, rare: bool = False) -> Event:
-    return Event(why, frozenset(needs), THRESHOLD * 10 if rare else THRESHOLD)
+def _event(why: str, *needs: Capability) -> Event:
+    return Event(why, frozenset(needs))
 
 
 _C = Capability
@@ -44,7 +43,7 @@ EVENTS: dict[str, Event] = {
     "published a duplicate": _event("one content in two blocks"),
     "evicted": _event("the mapping must go, this block's only"),
     "evicted one of two owners": _event("the other owner must still be found"),
-    "rolled back under what extends it": _event("the same content when computed again", _C.TRUNCATE, rare=True),
+    "rolled back under what extends it": _event("the same content when computed again", _C.TRUNCATE),
     "duplicate refreshed by a rollback": _event("the last active owner goes, a cached one stays", _C.TRUNCATE),
     "evicted while its prefix is shared": _event("a child goes while its parent is in use"),
     "hash collision": _event("equal keys, other content: must be told apart", _C.HASH),
@@ -66,7 +65,7 @@ EVENTS: dict[str, Event] = {
     "published block rolled back": _event("a block leaves the index while active", _C.TRUNCATE),
     "truncated while in flight": _event("the step's positions no longer count", _C.TRUNCATE),
     "truncated into a shared block": _event("the index keeps it for the others", _C.TRUNCATE, _C.FORK),
-    "published tail withdrawn at append": _event("cut into shared, alone now", _C.TRUNCATE, _C.FORK, rare=True),
+    "published tail withdrawn at append": _event("cut into shared, alone now", _C.TRUNCATE, _C.FORK),
     "placeholder appended": _event("scheduled before sampled", _C.FILL),
     "placeholder dispatched": _event("computed before named", _C.FILL),
     "published when named": _event("the name comes after the computation", _C.FILL),
@@ -86,15 +85,6 @@ class Ledger:
         for name, count in events.items():
             self.counts[name] = self.counts.get(name, 0) + count
 
-    def missing(self, capabilities: frozenset[Capability], operations: int | None = None) -> list[str]:
-        """Events that are possible with `capabilities` and have not happened, in the order of the table.
-
-        With `operations`, only those that should have happened in so many.
-        """
-        return [
-            name
-            for name, event in EVENTS.items()
-            if event.needs <= capabilities
-            and not self.counts.get(name)
-            and (operations is None or operations >= event.within)
-        ]
+    def missing(self, capabilities: frozenset[Capability]) -> list[str]:
+        """Events that are possible with `capabilities` and have not happened, in the order of the table."""
+        return [name for name, event in EVENTS.items() if event.needs <= capabilities and not self.counts.get(name)]

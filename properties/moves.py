@@ -163,7 +163,9 @@ class Moves:
         self._next_match = 0
         self._next_step = 1
         self._freed = "nobody"
-        self._under = ""  # the request that a prompt was last built on
+        self._under = ""  # a request with generated blocks
+        self._upon: Allocate | None = None  # the one whose prompt was built on all of them, while it is needed
+        self._whole: Allocate | None = None  # the same, to be asked for once more
         self._cut: tuple[int, ...] = ()  # what the last truncation cut off
         self._begun = ""  # the request that the last fork or truncation left in a state worth going on with
         off = {kind for bit, kind in enumerate(OPTIONAL) if swarm.off >> bit & 1}
@@ -204,11 +206,6 @@ class Moves:
             request = self._line(who)
             line = self._lines[request]
             prompt = tuple(line.tokens[:length]) if not line.unnamed else prompt
-            if who & 15 >= 14 and not line.unnamed:  # built on to the end of it
-                length = min(len(line.tokens) + self._size + (value & 1), max(self._pool, length))
-                prompt = tuple(line.tokens[:length])
-                value &= 31
-                self._under = request
         if value >= 32 and prompt:
             prompt = prompt[: -(1, self._size)[value >> 6]]
         if len(prompt) < length:
@@ -256,6 +253,48 @@ class Moves:
         ):  # a full pool refuses everything; let something else happen first
             return self._dispatch(who, amount, value)
         return Allocate(self._new_name(), self._prompt(who, amount, value), self._space(who))
+
+    def _tower(self, amount: int, value: int) -> Operation | None:
+        """A step of this story: build a request on all blocks of another, see it through and free it; roll back what it
+        was built on; compute that again, and ask for the whole."""
+        if self._upon is not None:
+            under, upon = self._lines.get(self._under), self._lines.get(self._upon.request)
+            if under is None or (upon is None and len(under.tokens) == under.base):
+                self._upon = None
+            elif upon is None:
+                return self._cut_to(self._under, under, under.base)
+            elif upon.flights or upon.scheduled < len(upon.tokens):
+                return self._dispatch(0, 0, 0)
+            else:
+                return Free(self._upon.request)
+        line = self._lines.get(self._under)
+        if line is not None and self._whole is not None:
+            if len(line.tokens) == line.base and self._cut:
+                return Append(self._under, self._cut)
+            if line.flights or line.scheduled < len(line.tokens):
+                return self._dispatch(0, 0, 0)
+            whole, self._whole = self._whole, None
+            return Allocate(self._new_name(), whole.tokens, whole.namespace)
+        return self._begin_tower(amount, value)
+
+    def _begin_tower(self, amount: int, value: int) -> Operation | None:
+        """The next story's first step, if a live request has full generated blocks."""
+        size = self._size
+        for request, line in self._lines.items():
+            whole = line.published * size
+            if whole > line.base and not line.unnamed and whole + size < self._pool:
+                tokens = (*line.tokens[:whole], *self._tokens(size + (amount & 1), value))
+                space = next((space for space in self._spaces if space == line.namespace), ())
+                self._under = request
+                self._upon = self._whole = Allocate(self._new_name(), tokens, space)
+                self._remember(tokens)
+                return self._upon
+        return None
+
+    @property
+    def telling(self) -> bool:
+        """Whether a story has begun that the next moves had better go on with."""
+        return self._upon is not None or self._whole is not None or self._begun in self._lines
 
     def _dispatch(self, who: int, amount: int, value: int) -> Operation:
         """Everything unscheduled (value 0), or what `value` leaves in, in chunks if `amount` says so."""
@@ -309,8 +348,6 @@ class Moves:
         if not grown:
             return self._append(who, amount, value)
         request, line = grown[who % len(grown)]
-        if value & 1 and self._under != request:
-            request, line = next((pair for pair in grown if pair[0] == self._under), (request, line))
         self._begun = request
         return self._cut_to(request, line, len(line.tokens) - 1 - amount % (len(line.tokens) - line.base))
 
@@ -332,6 +369,8 @@ class Moves:
 
     def _story(self, who: int, amount: int, value: int) -> Operation:
         """Go on with what the last fork or truncation began: shared tails, copies that pend, and what undoes them."""
+        if who >= 50 and "truncate" not in self._off and (step := self._tower(amount, value)) is not None:
+            return step
         request = self._begun
         line = self._lines.get(request)
         if line is None:
