@@ -32,12 +32,7 @@ def hunt(factory: TargetFactory, judging: Judging, seed: str = "1") -> tuple[Cou
 
 @pytest.mark.parametrize(
     ("fault", "mode"),
-    [
-        pytest.param(fault, mode, id=f"{fault.name}: {mode}")
-        for fault in FAULTS
-        for mode in MODES
-        if getattr(fault, mode)
-    ],
+    [pytest.param(fault, mode, id=f"{fault.name}: {mode}") for fault in FAULTS for mode in MODES],
 )
 def test_a_planted_fault_is_found_and_shrunk(fault: Fault, mode: str) -> None:
     factory = planted(fault.changes)
