@@ -345,11 +345,11 @@ class BlockManager:
                     self._publish(sequence)
             if sequence.freed or sequence.deferred:
                 waiting.append(sequence)
-        release = self._pool.release
-        release([source for source, _ in step.copies])
+        release_alone = self._pool.release_alone
+        release_alone([source for source, _ in step.copies])
         for sequence in waiting:
             while sequence.deferred and sequence.deferred[0][0] <= step.number:
-                release(sequence.deferred.pop(0)[1])
+                release_alone(sequence.deferred.pop(0)[1])
             if sequence.freed and not sequence.flights:
                 self._release(sequence)
 

@@ -112,6 +112,26 @@ class BlockPool:
         previous[end] = last
         self.num_cached += cached
 
+    def release_alone(self, blocks: Iterable[int]) -> None:
+        """Release blocks whose holder may no longer hold what comes before them: a copy's source, what a truncation cut
+        off.
+
+        If one becomes cached, the cached contents before it count as released now, so that none is older than what
+        extends it. O(blocks), and O(prefix) where nobody holds the prefix any more."""
+        for block in blocks:
+            self.release((block,))
+            content = self.index.held[block]
+            if content is None or self.references[block]:
+                continue
+            parent = content[0]
+            while isinstance(parent, tuple):
+                owners = self.index.owners(parent)
+                if any(map(self.references.__getitem__, owners)):
+                    break  # its table holds all before it, too
+                self.pin(owners[:1])
+                self.release(owners[:1])
+                parent = parent[0]
+
     def roll_back(self, block: int) -> None:
         """An active block leaves the index, if it is in it, because its tokens were rejected. O(its owners),
         amortised.

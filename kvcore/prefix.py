@@ -159,15 +159,19 @@ class PrefixIndex:
         content = self.held[block]
         if content is None:
             return []
-        parent, link = content
         self.remove((block,))
-        owners = self._owners(link, parent) if link in self._first else []
+        owners = self.owners(content)
         if not owners:
-            self._orphans.setdefault(link, []).append(content)
+            self._orphans.setdefault(content[1], []).append(content)
             self._num_orphans += 1
             if self._num_orphans > self._sweep_at:
                 self._sweep()
         return owners
+
+    def owners(self, content: Content) -> list[int]:
+        """The blocks that hold `content`, earliest published first; none for an orphan. O(bucket)."""
+        parent, link = content
+        return self._owners(link, parent) if link in self._first else []
 
     def orphans(self) -> Iterator[Content]:
         """Contents that were rolled back and may still be extended by something. O(orphans)."""

@@ -20,6 +20,9 @@ Rules where the design leaves a choice, all of them kvcore's too:
 - A published tail, partly used after a truncation and held by nobody else by then, leaves the index at append.
 - When the last active owner of a content is rolled back, the first cached duplicate counts as released now, so that it
   stays younger than what others have built on the content.
+- A copy's source, and what a truncation cut off in flight, may be released when nobody holds their prefix any more;
+  what
+  of it is cached then counts as released after them.
 - A truncation that cuts all tokens that a pending copy was made for undoes the copy: the table gets the source back.
 - A block is published at the later of its completion and its last token's name.
 
@@ -663,11 +666,11 @@ class Judge:
                     if line.freed:
                         self.events["published after free"] += 1
         for source, _ in passage.copies:
-            self._let_go(source)
+            self._let_go_alone(source)
         for line, _, _ in passage.spans:
             while line.cut and line.cut[0][0] is passage:
                 for block in line.cut.pop(0)[1]:
-                    self._let_go(block)
+                    self._let_go_alone(block)
             if line.freed and not line.flights:
                 self._release(line)
 
@@ -799,6 +802,23 @@ class Judge:
             self.cached += published
             if self.predictor is not None:
                 self.predictor.released(block, published)
+
+    def _let_go_alone(self, block: int) -> None:
+        """The same where the holder may no longer hold what comes before: that counts as released, too, if it is
+        cached.
+        """
+        self._let_go(block)
+        history = self.published[block]
+        if history is None or self.references[block]:
+            return
+        history = self.histories.parent(history)
+        while self.histories.parent(history) >= 0:
+            owners = self.owners.get(history, [])
+            if any(self.references[other] for other in owners):
+                return
+            if owners and self.predictor is not None:
+                self.predictor.refreshed(owners[0])
+            history = self.histories.parent(history)
 
     def _release(self, line: Line) -> None:
         if line.pending is not None:
