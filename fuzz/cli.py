@@ -35,7 +35,7 @@ from .engines import trace as run_checked
 from .page import render
 from .run import Judging, Run, perform
 from .show import Timeline, describe
-from .trace import TraceError, read_trace, run_trace
+from .trace import Request, TraceError, read_trace, run_trace
 
 __all__ = ["app", "main"]
 
@@ -100,8 +100,12 @@ SafetyOption = Annotated[
 ]
 
 
-def _built_in_trace() -> Any:
-    return resources.files("fuzz") / "traces" / "multi_turn.jsonl"
+def _requests(file: Path | None) -> list[Request]:
+    """The trace in `file`; the built-in one without."""
+    try:
+        return read_trace(file if file is not None else str(resources.files("fuzz") / "traces" / "multi_turn.jsonl"))
+    except TraceError as error:
+        _usage(str(error))
 
 
 # ---- run -------------------------------------------------------------------------------------------------------------
@@ -197,10 +201,7 @@ def run(
     """
     factory = _factory(target)
     chosen = seed or str(secrets.randbits(32))
-    try:
-        requests = read_trace(trace_file if trace_file is not None else Path(str(_built_in_trace())))
-    except TraceError as error:
-        _usage(str(error))
+    requests = _requests(trace_file)
     plan = Plan(
         target=target,
         seed=chosen,
@@ -379,10 +380,7 @@ def trace(
       python -m fuzz trace conversation_trace.jsonl.gz --block-size 512 --num-blocks 16384 --no-checks
     """
     factory = _factory(target)
-    try:
-        requests = read_trace(file if file is not None else Path(str(_built_in_trace())))
-    except TraceError as error:
-        _usage(str(error))
+    requests = _requests(file)
     configuration = Configuration(num_blocks=num_blocks, block_size=block_size, reuse=reuse.value)
     options: dict[str, Any] = {
         "max_output": max_output,

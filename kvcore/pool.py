@@ -124,22 +124,23 @@ class BlockPool:
             if content is None or self.references[block]:
                 continue
             parent = content[0]
-            while isinstance(parent, tuple):
-                owners = self.index.owners(parent)
-                if any(map(self.references.__getitem__, owners)):
-                    break  # its table holds all before it, too
-                self.pin(owners[:1])
-                self.release(owners[:1])
+            # Up to an active owner: its table holds all before it, too.
+            while isinstance(parent, tuple) and self._refresh(self.index.owners(parent)):
                 parent = parent[0]
 
     def roll_back(self, block: int) -> None:
         """An active block leaves the index, if it is in it, because its tokens were rejected. O(its owners),
         amortised.
         """
-        owners = self.index.withdraw(block)
-        if owners and not any(map(self.references.__getitem__, owners)):
-            self.pin(owners[:1])
-            self.release(owners[:1])
+        self._refresh(self.index.withdraw(block))
+
+    def _refresh(self, owners: list[int]) -> bool:
+        """The first of a content's cached owners counts as released now. False, and nothing done, if one is active."""
+        if any(map(self.references.__getitem__, owners)):
+            return False
+        self.pin(owners[:1])
+        self.release(owners[:1])
+        return True
 
     def forget(self) -> None:
         """Nothing is published any more; cached blocks become free, in their order. O(num_blocks)."""

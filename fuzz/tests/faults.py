@@ -188,7 +188,7 @@ FAULTS: tuple[Fault, ...] = (
         "EXACT EVICTION",
         "EVICTION",
         (7, 12),
-        Change("pool.py", "        if owners and not any(", "        if False and not any("),
+        Change("pool.py", "self._refresh(self.index.withdraw(block))", "self.index.withdraw(block)"),
         seed="5",
     ),
 )
