@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import signal
 import sys
 import time
 from enum import Enum
@@ -174,6 +175,35 @@ class _Display:
         console.print(f"  python -m fuzz replay {finding.path}", style="bold", soft_wrap=True)
 
 
+class _Interruptible:
+    """The campaign's clock, and where Ctrl-C is honoured: at the next look at it, many times a second.
+
+    Raised wherever it arrives, a KeyboardInterrupt is lost if that is in a weak reference's callback, whose exceptions
+    Python ignores. A second Ctrl-C before the next look is raised at once.
+    """
+
+    def __init__(self) -> None:
+        self._pressed = False
+
+    def __call__(self) -> float:
+        if self._pressed:
+            self._pressed = False
+            raise KeyboardInterrupt
+        return time.monotonic()
+
+    def __enter__(self) -> _Interruptible:
+        self._before = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _press(self, *_: object) -> None:
+        if self._pressed:
+            raise KeyboardInterrupt
+        self._pressed = True
+
+
 @app.command()
 def run(
     target: TargetOption = "kvcore",
@@ -216,8 +246,8 @@ def run(
     console.print(
         f"Campaign on [bold]{escape(target)}[/]: {', '.join(plan.engines)} for {plan.budget:g} s, seed {escape(chosen)}"
     )
-    with _Display(plan.budget) as display:
-        result = campaign.run(plan, factory, time.monotonic, display)
+    with _Display(plan.budget) as display, _Interruptible() as clock:
+        result = campaign.run(plan, factory, clock, display)
     summary = result.to_json()
     page = render(summary, [finding.counterexample for finding in result.findings], out / "report.html")
     _summarize(result, summary)
