@@ -16,12 +16,16 @@ __all__ = [
     "DuplicateRequest",
     "EmptyDispatch",
     "ForeignStep",
+    "InvalidAttention",
+    "InvalidBatch",
     "InvalidConfiguration",
+    "InvalidCopies",
     "InvalidCount",
     "InvalidFill",
     "InvalidLength",
     "InvalidNamespace",
     "InvalidPadding",
+    "InvalidTensor",
     "InvalidTokens",
     "MatchMismatch",
     "NeverFits",
@@ -29,8 +33,10 @@ __all__ = [
     "NotNamed",
     "OutOfBlocks",
     "OutOfOrder",
+    "PlanTooLarge",
     "Refusal",
     "RepeatedRequest",
+    "StorageTooLarge",
     "UnknownRequest",
 ]
 
@@ -113,6 +119,31 @@ class InvalidFill(CacheError, ValueError):
 
 class InvalidPadding(CacheError, ValueError):
     """A batch can only be padded to whole sizes that are at least its own."""
+
+
+class InvalidAttention(CacheError, ValueError):
+    """An `AttentionSpec`, `Tree` or schedule is out of its range. Correct the field that the message names."""
+
+
+class InvalidTensor(CacheError, ValueError):
+    """A tensor has the wrong dtype, device, shape or stride for the storage or the kernel. Nothing was launched."""
+
+
+class InvalidBatch(CacheError, ValueError):
+    """A batch's arrays contradict each other or the pool: a table too short, a block or slot outside. Nothing was
+    launched."""
+
+
+class InvalidCopies(CacheError, ValueError):
+    """The (source, destination) pairs of one copy overlap, or name blocks outside the pool. Nothing was copied."""
+
+
+class PlanTooLarge(CacheError, ValueError):
+    """A plan does not fit into the fixed buffers of a captured graph. Capture again with more room."""
+
+
+class StorageTooLarge(CacheError, MemoryError):
+    """The cache does not fit into the device's memory. Nothing was allocated; the message says what would fit."""
 
 
 class MatchMismatch(CacheError, ValueError):

@@ -1,0 +1,120 @@
+"""Attention for engines: write a step's K/V and attend, with one object for a model and one plan for a step.
+
+    manager = BlockManager(CacheConfig(num_blocks, block_size))
+    storage = KVStorage(StorageConfig(layers, num_blocks, block_size, kv_heads, head_dim), "cuda")
+    attention = PagedAttention(AttentionSpec(heads, kv_heads, head_dim), storage)
+
+    step = manager.dispatch([("a", 17), ("b", 1)])
+    storage.copy(step.copies)
+    plan = attention.plan(step.batch)
+    for layer in range(layers):
+        ...                                             # q, k, v of the step's tokens, [tokens, heads, head_dim]
+        out = attention(layer, q, k, v, plan)
+    manager.complete(step)                              # when the device has run it, or in stream order
+
+This room may not know: requests, the allocator's state.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from .batch import Batch
+from .errors import InvalidAttention
+from .kernels import (
+    AttentionSpec,
+    DevicePlan,
+    Room,
+    Schedule,
+    Tiling,
+    Tree,
+    default_tree,
+    make_plan,
+    paged_attention,
+    store_kv,
+    tilings,
+)
+from .storage import KVStorage
+
+__all__ = ["PagedAttention"]
+
+
+class PagedAttention:
+    """Attention over one storage.
+
+    dtype: of queries; by default the cache's, bfloat16 for an FP8 cache. tree, tiles: for tests and tuning; by default
+    what suits the device (the tree is part of the numeric contract, the tiling is not).
+
+    Raises InvalidAttention if spec and storage do not fit.
+    """
+
+    def __init__(
+        self,
+        spec: AttentionSpec,
+        storage: KVStorage,
+        *,
+        dtype: torch.dtype | None = None,
+        tree: Tree | None = None,
+        tiles: tuple[Tiling, ...] | None = None,
+    ) -> None:
+        config = storage.config
+        if (spec.num_kv_heads, spec.head_dim) != (config.num_kv_heads, config.head_dim):
+            raise InvalidAttention(
+                f"the spec has {spec.num_kv_heads} kv heads of {spec.head_dim} dims, the storage "
+                f"{config.num_kv_heads} of {config.head_dim}"
+            )
+        self.spec = spec
+        self.storage = storage
+        cached = config.torch_dtype
+        self.dtype = dtype or (torch.bfloat16 if cached is torch.float8_e4m3fn else cached)
+        device = storage.device
+        capability, processors = 90, 1
+        if device.type == "cuda":
+            major, minor = torch.cuda.get_device_capability(device)
+            capability = 10 * major + minor
+            processors = torch.cuda.get_device_properties(device).multi_processor_count
+        width = self.dtype.itemsize
+        self.tree = tree or default_tree(spec.head_dim, width)
+        self.tiles = tiles or tilings(spec.head_dim, width, spec.group, capability)
+        self.programs = 2 * processors
+
+    def plan(
+        self, batch: Batch, *, schedule: Schedule = "auto", room: Room | None = None
+    ) -> DevicePlan:
+        """The plan of one step, for all its layers. Raises InvalidBatch. See `make_plan` and `DevicePlan`."""
+        config = self.storage.config
+        plan = make_plan(
+            batch,
+            self.spec,
+            block_size=config.block_size,
+            num_blocks=config.num_blocks,
+            tree=self.tree,
+            tilings=self.tiles,
+            programs=self.programs,
+            schedule=schedule,
+        )
+        return DevicePlan(plan, self.storage.device, room)
+
+    def __call__(
+        self,
+        layer: int,
+        queries: torch.Tensor,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        plan: DevicePlan,
+        *,
+        out: torch.Tensor | None = None,
+        token_tags: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Write this step's K/V of `layer` to the plan's slots, then attend. [T, query heads, D].
+
+        queries [T, query heads, D], keys and values [T, kv heads, D]. token_tags: see `store_kv`; the storage keeps one
+        tag a slot, so give them for one layer alone. Raises InvalidTensor before any launch, or IndexError for a layer
+        that there is not.
+        """
+        storage = self.storage
+        key_cache, value_cache = storage.keys(layer), storage.values(layer)
+        scales = None if storage.scales is None else storage.scales[layer]
+        tags = None if token_tags is None else storage.tags
+        store_kv(keys, values, key_cache, value_cache, plan.slots, scales=scales, tags=tags, token_tags=token_tags)
+        return paged_attention(queries, key_cache, value_cache, plan, scales=scales, out=out)

@@ -1,0 +1,292 @@
+"""The attention kernels: one family for prefill, chunked prefill, decode and mixed batches.
+
+`attend` runs a work list; `combine` merges what several programs computed of one row. The order of operations is the
+contract of `spec.py`; what keeps it the same in every schedule, on every GPU of one architecture:
+
+- every key is read from the cache, also those of this very step (which `store_kv` has written before);
+- tiles and leaves begin at absolute multiples, under a sliding window as well;
+- `_merge` with (-inf, 0, 0) is exact, in both directions, and so is a tile or leaf that is masked for a row;
+- sums over keys go through the matrix unit, whose order is fixed by the key's index: `tl.sum` depends on how a tile is
+  laid out over threads. Numerator and denominator then use the same rounded weights as well;
+- every multiplication that feeds an addition is an explicit fma, and fusion is switched off at launch.
+
+Offsets of blocks and rows are 64-bit; table loads are masked, so that padding is never looked at.
+
+This room may not know: torch; anything that the host decides.
+"""
+
+# No `from __future__ import annotations`: Triton reads the annotations.
+
+import triton
+import triton.language as tl
+
+__all__ = ["attend", "combine"]
+
+
+@triton.jit
+def _merge(peak, total, mixed, leaf_peak, leaf_total, leaf_mixed):
+    """The running state with one more leaf: (largest score, sum of weights, weighted values), weights 2**(s - peak)."""
+    top = tl.maximum(peak, leaf_peak)
+    base = tl.where(top == float("-inf"), 0.0, top)
+    old = tl.exp2(peak - base)
+    new = tl.exp2(leaf_peak - base)
+    total = tl.fma(leaf_total, new, total * old)
+    mixed = tl.fma(leaf_mixed, new[:, None], mixed * old[:, None])
+    return top, total, mixed
+
+
+@triton.jit
+def _finish(total, mixed, value_scale):
+    """Weighted values to the output, [rows, dims]. A row that saw no key is 0; there is one zero, whatever the sign."""
+    whole = tl.where(total == 0.0, 1.0, total)
+    out = tl.div_rn(mixed, tl.broadcast_to(whole[:, None], mixed.shape)) * value_scale
+    return tl.where(out == 0.0, 0.0, out)
+
+
+@triton.jit
+def _tanh(x):
+    """To 2 ulp: Cephes' polynomial near 0, where 1 - 2 / (e**2x + 1) would cancel."""
+    square = x * x
+    series = tl.fma(square, -5.70498872745e-3, 2.06390887954e-2)
+    series = tl.fma(series, square, -5.37397155531e-2)
+    series = tl.fma(series, square, 1.33314422036e-1)
+    series = tl.fma(series, square, -3.33332819422e-1)
+    near = tl.fma(series * square, x, x)
+    power = tl.exp2(tl.abs(x) * 2.8853900817779268) + 1.0
+    far = 1.0 - tl.div_rn(tl.full(x.shape, 2.0, tl.float32), power)
+    return tl.where(tl.abs(x) < 0.625, near, tl.where(x < 0.0, -far, far))
+
+
+@triton.jit
+def _decode_e4m3(byte):
+    """FP8 bytes (uint8) to float32, exactly, in integer steps: for GPUs whose compiler has no e4m3 type (sm_80)."""
+    wide = byte.to(tl.uint32)
+    magnitude = wide & 0x7F
+    bits = ((wide & 0x80) << 24) | (magnitude << 20)
+    value = bits.to(tl.float32, bitcast=True) * 1.329227995784916e36  # 2**120: between the exponents' biases
+    return tl.where(magnitude == 0x7F, float("nan"), value)
+
+
+@triton.jit
+def _load_cache(pointer, mask, compute: tl.constexpr, FP8: tl.constexpr):
+    """Cached elements in the query's dtype; FP8 is widened exactly. Its scale is applied to scores and outputs."""
+    raw = tl.load(pointer, mask=mask, other=0)
+    if FP8 == 2:
+        return _decode_e4m3(raw).to(compute)
+    elif FP8 == 1:
+        return raw.to(tl.float32).to(compute)
+    else:
+        return raw
+
+
+@triton.jit(do_not_specialize=["window"])
+def attend(
+    q_ptr,
+    out_ptr,
+    k_ptr,
+    v_ptr,
+    table_ptr,
+    cu_seqlens_ptr,
+    context_ptr,
+    work_ptr,
+    peak_ptr,
+    total_ptr,
+    mixed_ptr,
+    slopes_ptr,
+    key_scale_ptr,
+    value_scale_ptr,
+    score_scale,
+    softcap,
+    window,
+    q_row,
+    q_head,
+    out_row,
+    out_head,
+    table_row,
+    k_block,
+    k_head,
+    k_slot,
+    v_block,
+    v_head,
+    v_slot,
+    BLOCK_SIZE: tl.constexpr,
+    GROUP: tl.constexpr,
+    DIM: tl.constexpr,
+    PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+    LEAF: tl.constexpr,
+    WINDOW: tl.constexpr,
+    SOFTCAP: tl.constexpr,
+    ALIBI: tl.constexpr,
+    FP8: tl.constexpr,
+    PRECISION: tl.constexpr,
+):
+    """One program: one work item and one kv head.
+
+    work int32 [items, 4]: (sequence, first query row in the sequence, leaf or -1 for all, partial); sequence -1 is
+    padding. A program holds ROWS packed rows: ROWS // GROUP queries, each with the GROUP heads that share the kv head.
+    With a leaf, the state goes to partial float32 [partials, kv heads, ROWS] (and [.., PADDED] for `mixed`).
+    """
+    item = tl.program_id(0).to(tl.int64)
+    kv_head = tl.program_id(1)
+    sequence = tl.load(work_ptr + item * 4)
+    if sequence < 0:
+        return
+    first = tl.load(work_ptr + item * 4 + 1)
+    leaf = tl.load(work_ptr + item * 4 + 2)
+    begin = tl.load(cu_seqlens_ptr + sequence)
+    length = tl.load(cu_seqlens_ptr + sequence + 1) - begin
+    context = tl.load(context_ptr + sequence)
+
+    QUERIES: tl.constexpr = ROWS // GROUP
+    row = tl.arange(0, ROWS)
+    query = first + row // GROUP
+    head = kv_head * GROUP + row % GROUP
+    live = (query < length) & (row < QUERIES * GROUP)
+    position = context - length + query
+    dim = tl.arange(0, PADDED)
+    key = tl.arange(0, TILE)
+    packed = (begin + query).to(tl.int64)
+    row_mask = live[:, None] & (dim < DIM)[None, :]
+    q = tl.load(q_ptr + packed[:, None] * q_row + head.to(tl.int64)[:, None] * q_head + dim[None, :], mask=row_mask, other=0.0)
+
+    scale = score_scale
+    value_scale = 1.0
+    if FP8 > 0:
+        scale = score_scale * tl.load(key_scale_ptr + kv_head)
+        value_scale = tl.load(value_scale_ptr + kv_head)
+    slope = tl.zeros([ROWS], tl.float32)
+    if ALIBI:
+        slope = tl.load(slopes_ptr + head, mask=live, other=0.0)
+
+    # The keys that any of these rows sees, from a tile's edge on; of them, this item's leaf.
+    last = tl.minimum(first + QUERIES, length) - 1
+    high = context - length + last + 1
+    low = 0
+    if WINDOW:
+        low = tl.maximum(context - length + first - window + 1, 0) // TILE * TILE
+    if leaf >= 0:
+        low = tl.maximum(low, leaf * LEAF)
+        high = tl.minimum(high, leaf * LEAF + LEAF)
+
+    # Scalars go to the pointers first: some Triton releases (3.5, 3.6) miscompile them folded into offset tensors.
+    table = table_ptr + sequence.to(tl.int64) * table_row
+    keys = k_ptr + kv_head.to(tl.int64) * k_head
+    values = v_ptr + kv_head.to(tl.int64) * v_head
+    ones = tl.full([TILE, 16], 1.0, q.dtype)
+
+    peak = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    mixed = tl.zeros([ROWS, PADDED], tl.float32)
+    leaf_peak = tl.full([ROWS], float("-inf"), tl.float32)
+    leaf_total = tl.zeros([ROWS], tl.float32)
+    leaf_mixed = tl.zeros([ROWS, PADDED], tl.float32)
+    for start in tl.range(low, high, TILE):
+        place = start + key
+        known = place < context
+        block = tl.load(table + place // BLOCK_SIZE, mask=known, other=0).to(tl.int64)
+        slot = place % BLOCK_SIZE
+        if DIM == PADDED:
+            k_mask = known[None, :]
+            v_mask = known[:, None]
+        else:
+            k_mask = known[None, :] & (dim < DIM)[:, None]
+            v_mask = known[:, None] & (dim < DIM)[None, :]
+        k = _load_cache(keys + (block * k_block + slot * k_slot)[None, :] + dim[:, None], k_mask, q.dtype, FP8)
+        v = _load_cache(values + (block * v_block + slot * v_slot)[:, None] + dim[None, :], v_mask, q.dtype, FP8)
+
+        score = tl.dot(q, k, input_precision=PRECISION) * scale
+        if SOFTCAP:
+            score = _tanh(score) * softcap
+        if ALIBI:
+            distance = (place[None, :] - position[:, None]).to(tl.float32)
+            score = tl.fma(tl.broadcast_to(slope[:, None], score.shape), distance, score)
+        seen = (place[None, :] <= position[:, None]) & live[:, None]
+        if WINDOW:
+            seen = seen & (position[:, None] - place[None, :] < window)
+        score = tl.where(seen, score, float("-inf"))
+
+        top = tl.maximum(leaf_peak, tl.max(score, 1))
+        base = tl.where(top == float("-inf"), 0.0, top)
+        weight = tl.exp2(score - base[:, None]).to(q.dtype)
+        old = tl.exp2(leaf_peak - base)
+        added = tl.max(tl.dot(weight, ones, input_precision=PRECISION), 1)  # sixteen equal columns
+        leaf_total = tl.fma(leaf_total, old, added)
+        leaf_mixed = tl.dot(weight, v, leaf_mixed * old[:, None], input_precision=PRECISION)
+        leaf_peak = top
+
+        if ((start + TILE) % LEAF == 0) | (start + TILE >= high):
+            peak, total, mixed = _merge(peak, total, mixed, leaf_peak, leaf_total, leaf_mixed)
+            leaf_peak = tl.full([ROWS], float("-inf"), tl.float32)
+            leaf_total = tl.zeros([ROWS], tl.float32)
+            leaf_mixed = tl.zeros([ROWS, PADDED], tl.float32)
+
+    if leaf >= 0:
+        partial = tl.load(work_ptr + item * 4 + 3).to(tl.int64)
+        cell = (partial * tl.num_programs(1) + kv_head) * ROWS + row
+        tl.store(peak_ptr + cell, peak, mask=live)
+        tl.store(total_ptr + cell, total, mask=live)
+        tl.store(mixed_ptr + cell[:, None] * PADDED + dim[None, :], mixed, mask=row_mask)
+    else:
+        out = _finish(total, mixed, value_scale)
+        where = out_ptr + packed[:, None] * out_row + head.to(tl.int64)[:, None] * out_head + dim[None, :]
+        tl.store(where, out.to(out_ptr.dtype.element_ty), mask=row_mask)
+
+
+@triton.jit
+def combine(
+    out_ptr,
+    cu_seqlens_ptr,
+    merge_ptr,
+    peak_ptr,
+    total_ptr,
+    mixed_ptr,
+    value_scale_ptr,
+    out_row,
+    out_head,
+    GROUP: tl.constexpr,
+    DIM: tl.constexpr,
+    PADDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    FP8: tl.constexpr,
+):
+    """One program: the rows of one query tile and one kv head, their leaves merged in order.
+
+    merge int32 [tiles, 4]: (sequence, first query row, first partial, leaves); sequence -1 is padding.
+    """
+    item = tl.program_id(0).to(tl.int64)
+    kv_head = tl.program_id(1)
+    sequence = tl.load(merge_ptr + item * 4)
+    if sequence < 0:
+        return
+    first = tl.load(merge_ptr + item * 4 + 1)
+    partial = tl.load(merge_ptr + item * 4 + 2).to(tl.int64)
+    leaves = tl.load(merge_ptr + item * 4 + 3)
+    begin = tl.load(cu_seqlens_ptr + sequence)
+    length = tl.load(cu_seqlens_ptr + sequence + 1) - begin
+
+    row = tl.arange(0, ROWS)
+    query = first + row // GROUP
+    head = kv_head * GROUP + row % GROUP
+    live = (query < length) & (row < ROWS // GROUP * GROUP)
+    dim = tl.arange(0, PADDED)
+    row_mask = live[:, None] & (dim < DIM)[None, :]
+
+    peak = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    mixed = tl.zeros([ROWS, PADDED], tl.float32)
+    for leaf in tl.range(0, leaves):
+        cell = ((partial + leaf) * tl.num_programs(1) + kv_head) * ROWS + row
+        leaf_peak = tl.load(peak_ptr + cell, mask=live, other=float("-inf"))
+        leaf_total = tl.load(total_ptr + cell, mask=live, other=0.0)
+        leaf_mixed = tl.load(mixed_ptr + cell[:, None] * PADDED + dim[None, :], mask=row_mask, other=0.0)
+        peak, total, mixed = _merge(peak, total, mixed, leaf_peak, leaf_total, leaf_mixed)
+
+    value_scale = 1.0
+    if FP8 > 0:
+        value_scale = tl.load(value_scale_ptr + kv_head)
+    out = _finish(total, mixed, value_scale)
+    packed = (begin + query).to(tl.int64)
+    where = out_ptr + packed[:, None] * out_row + head.to(tl.int64)[:, None] * out_head + dim[None, :]
+    tl.store(where, out.to(out_ptr.dtype.element_ty), mask=row_mask)

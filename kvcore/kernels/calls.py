@@ -1,0 +1,469 @@
+"""Calling the kernels: every argument is checked, then launched; CPU tensors take the torch path of `cpu.py`.
+
+With TRITON_INTERPRET=1 in the environment before the first import, Triton's interpreter runs the kernels themselves on
+CPU tensors: slow, and what the properties are checked with.
+
+Nothing here waits for the device unless `debug` is given: what only the device knows (slots in a tensor) is checked
+then alone. Plans are made on the host and checked there, always.
+
+This room may not know: layers, requests, the allocator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from ..errors import InvalidAttention, InvalidTensor, PlanTooLarge
+from . import cpu
+from .plan import Lane, Plan
+from .spec import padded_dim
+
+__all__ = ["DevicePlan", "Room", "audit", "copy_planes", "paged_attention", "store_kv"]
+
+LOG2E = 1.4426950408889634
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+FP8 = torch.float8_e4m3fn
+PRECISION = {torch.float32: "ieee", torch.float16: "tf32", torch.bfloat16: "tf32"}  # of float32 operands; else unused
+
+
+class Room(NamedTuple):
+    """Sizes of a captured graph's buffers: sequences, table columns, rows, and for each lane (items, merges,
+    partials)."""
+
+    sequences: int
+    columns: int
+    tokens: int
+    lanes: tuple[tuple[int, int, int], ...]
+
+
+class DevicePlan:
+    """A `Plan` on a device, with the workspace that its split items need.
+
+    Made for each step, or once with `room` and then refilled in place by `load`: a captured CUDA graph reads the same
+    buffers. Padding does nothing. Workspace: partials * kv heads * rows * (padded head dim + 2) * 4 bytes for each
+    lane, shared by all layers.
+
+    Raises PlanTooLarge if the plan does not fit into `room`. O(plan), one copy to the device for each array.
+    """
+
+    def __init__(self, plan: Plan, device: torch.device | str, room: Room | None = None) -> None:
+        self.device = torch.device(device)
+        self.room = room
+        self.plan = plan
+        padded, lanes = _fit(plan, room)
+        self.tables = self._send(padded.block_tables)
+        self.cu_seqlens = self._send(padded.cu_seqlens)
+        self.contexts = self._send(padded.context_lengths)
+        self.slots = self._send(padded.slot_mapping)
+        self.works = [self._send(lane.work) for lane in lanes]
+        self.merges = [self._send(lane.merges) for lane in lanes]
+        spec = plan.spec
+        self.slopes = torch.tensor([slope * LOG2E for slope in spec.slopes or (0.0,)], device=self.device)
+        self.workspaces: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        for lane in lanes:
+            cells = (lane.partials, spec.num_kv_heads, lane.tiling.rows)
+            self.workspaces.append(
+                (
+                    torch.empty(cells, device=self.device),
+                    torch.empty(cells, device=self.device),
+                    torch.empty((*cells, padded_dim(spec.head_dim)), device=self.device),
+                )
+            )
+
+    @property
+    def num_tokens(self) -> int:
+        """Rows, padding included."""
+        return self.slots.shape[0]
+
+    @property
+    def full(self) -> bool:
+        """Every row belongs to a sequence."""
+        return self.room is None and int(self.plan.batch.cu_seqlens[-1]) == self.num_tokens
+
+    def load(self, plan: Plan) -> None:
+        """Replace the contents in place. Raises PlanTooLarge or InvalidAttention, and changes nothing then."""
+        if self.room is None:
+            raise InvalidAttention("this plan has no room of its own; make it with DevicePlan(plan, device, room)")
+        own = self.plan
+        if (plan.spec, plan.tree, plan.block_size) != (own.spec, own.tree, own.block_size):
+            raise InvalidAttention("the plan is for another spec, tree or block size than the one that was captured")
+        padded, lanes = _fit(plan, self.room)
+        self.plan = plan
+        for tensor, array in (
+            (self.tables, padded.block_tables),
+            (self.cu_seqlens, padded.cu_seqlens),
+            (self.contexts, padded.context_lengths),
+            (self.slots, padded.slot_mapping),
+            *zip(self.works, (lane.work for lane in lanes), strict=True),
+            *zip(self.merges, (lane.merges for lane in lanes), strict=True),
+        ):
+            tensor.copy_(torch.from_numpy(array))
+
+    def _send(self, array: Any) -> torch.Tensor:
+        return torch.tensor(array, device=self.device)
+
+
+def _fit(plan: Plan, room: Room | None) -> tuple[Any, Sequence[Lane]]:
+    if room is None:
+        return plan.batch, plan.lanes
+    batch = plan.batch
+    if len(room.lanes) != len(plan.lanes):
+        raise PlanTooLarge(f"the room has {len(room.lanes)} lanes, the plan {len(plan.lanes)}")
+    wanted = (batch.num_sequences, batch.block_tables.shape[1], batch.num_tokens)
+    for name, size, own in zip(("sequences", "table columns", "rows"), room, wanted, strict=False):
+        if own > size:
+            raise PlanTooLarge(f"the plan has {own} {name}, the room {size}; capture again with more")
+    for sizes, lane in zip(room.lanes, plan.lanes, strict=True):
+        own_sizes = (len(lane.work), len(lane.merges), lane.partials)
+        if any(own > size for own, size in zip(own_sizes, sizes, strict=True)):
+            raise PlanTooLarge(
+                f"a lane has {own_sizes} (items, merges, partials), the room {sizes}; capture again with more"
+            )
+    padded = batch.padded(sequences=room.sequences, blocks=room.columns, tokens=room.tokens)
+    return padded, [lane.padded(*sizes) for sizes, lane in zip(room.lanes, plan.lanes, strict=True)]
+
+
+def store_kv(
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slots: torch.Tensor,
+    *,
+    scales: torch.Tensor | None = None,
+    tags: torch.Tensor | None = None,
+    token_tags: torch.Tensor | None = None,
+    debug: bool = False,
+) -> None:
+    """Write K/V of T tokens to their slots; slot -1 writes nothing.
+
+    keys, values [T, kv heads, D]: of the cache's dtype, or any float for an FP8 cache (value / scale, to nearest even,
+    saturated); rows and heads may have any stride, D must be contiguous. key_cache, value_cache [blocks, kv heads,
+    block size, D], any strides but the last. slots int64 [T]: block * block size + place; distinct, in the pool.
+    scales float32 [2, kv heads], for FP8. tags int64 [blocks * block size] and token_tags int64 [T]: what to note for
+    each slot written (see `audit`).
+    debug: also check the slots themselves, which waits for the device.
+
+    Raises InvalidTensor before anything is written. O(T * kv heads * D), one launch.
+    """
+    blocks, heads, block_size, dim = _check_caches(key_cache, value_cache)
+    device, cached = key_cache.device, key_cache.dtype
+    tokens = keys.shape[0] if keys.ndim == 3 else -1
+    for name, tensor in (("keys", keys), ("values", values)):
+        _check(name, tensor, device, (tokens, heads, dim), FLOATS if cached is FP8 else (cached,))
+    if keys.dtype != values.dtype:
+        raise InvalidTensor(f"keys are {keys.dtype}, values {values.dtype}; give both the same dtype")
+    _check("slots", slots, device, (tokens,), (torch.int64,))
+    _check_scales(scales, cached, device, heads)
+    if (tags is None) != (token_tags is None):
+        raise InvalidTensor("tags and token_tags go together; give both or none")
+    if tags is not None and token_tags is not None:
+        _check("tags", tags, device, (blocks * block_size,), (torch.int64,))
+        _check("token_tags", token_tags, device, (tokens,), (torch.int64,))
+    if debug:
+        _check_slots(slots, blocks * block_size)
+    if not tokens:
+        return
+    if not _launches(device):
+        cpu.store_kv(keys, values, key_cache, value_cache, slots, scales, tags, token_tags)
+        return
+    from . import cache
+
+    key_scale, value_scale = (slots, slots) if scales is None else (scales[0], scales[1])
+    key_bytes, value_bytes = (
+        tensor.view(torch.uint8) if cached is FP8 else tensor for tensor in (key_cache, value_cache)
+    )
+    with _on(device):
+        cache.store_kv[(-(-tokens // 16), heads)](
+            keys,
+            values,
+            key_bytes,
+            value_bytes,
+            slots,
+            key_scale,
+            value_scale,
+            slots if tags is None else tags,
+            slots if token_tags is None else token_tags,
+            tokens,
+            keys.stride(0),
+            keys.stride(1),
+            values.stride(0),
+            values.stride(1),
+            key_cache.stride(0),
+            key_cache.stride(1),
+            key_cache.stride(2),
+            value_cache.stride(0),
+            value_cache.stride(1),
+            value_cache.stride(2),
+            BLOCK_SIZE=block_size,
+            DIM=dim,
+            PADDED=padded_dim(dim),
+            TOKENS=16,
+            FP8=int(cached is FP8),
+            TAGS=tags is not None,
+            num_warps=4,
+            enable_fp_fusion=False,
+        )
+
+
+def paged_attention(
+    queries: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    plan: DevicePlan,
+    *,
+    scales: torch.Tensor | None = None,
+    out: torch.Tensor | None = None,
+    native_fp8: bool | None = None,
+) -> torch.Tensor:
+    """Attention of a step's rows over the paged cache, in which the step's own K/V are already written.
+
+    queries [T, query heads, D], float32, float16 or bfloat16, rows in the batch's order; T as in the plan. Caches [blocks,
+    kv heads, block size, D], of the queries' dtype or FP8 (with `scales` float32 [2, kv heads]). out [T, query heads,
+    D], of the queries' dtype or float32; made if not given. Strides are free but for the last.
+    native_fp8: read FP8 by the type's own conversion, or by integer steps; by default what the device can do.
+
+    A row that belongs to no sequence becomes 0. K/V within a context must be finite (as for every flash kernel: 0 *
+    NaN); what lies beyond it, in unused slots or blocks, may be anything.
+    Raises InvalidTensor before any launch. At most three launches; O(sum of visible keys * query heads * D).
+    """
+    blocks, heads, block_size, dim = _check_caches(key_cache, value_cache)
+    host = plan.plan
+    spec, device, cached = host.spec, key_cache.device, key_cache.dtype
+    if (heads, dim) != (spec.num_kv_heads, spec.head_dim):
+        raise InvalidTensor(
+            f"the cache has {heads} kv heads of {dim} dims, the spec {spec.num_kv_heads} of {spec.head_dim}"
+        )
+    if (blocks, block_size) != (host.num_blocks, host.block_size):
+        raise InvalidTensor(
+            f"the cache has {blocks} blocks of {block_size}, the plan was made for {host.num_blocks} "
+            f"of {host.block_size}"
+        )
+    if plan.device != device and (plan.device.type != device.type or plan.device.index is not None):
+        raise InvalidTensor(f"the plan is on {plan.device}, the cache on {device}")
+    shape = (plan.num_tokens, spec.num_heads, dim)
+    _check("queries", queries, device, shape, FLOATS if cached is FP8 else (cached,))
+    _check_scales(scales, cached, device, heads)
+    if out is None:
+        out = torch.empty(shape, dtype=queries.dtype, device=device)
+    else:
+        _check("out", out, device, shape, (queries.dtype, torch.float32))
+    if not plan.full:
+        out.zero_()
+    if not _launches(device):
+        cpu.paged_attention(queries, key_cache, value_cache, plan, scales, out)
+        return out
+    from . import attention
+
+    mode = 0
+    if cached is FP8:
+        native = _has_fp8(device) if native_fp8 is None else native_fp8
+        mode = 1 if native else 2
+    key_data, value_data = (tensor.view(torch.uint8) if mode == 2 else tensor for tensor in (key_cache, value_cache))
+    key_scale, value_scale = (plan.slopes, plan.slopes) if scales is None else (scales[0], scales[1])
+    score_scale = spec.softmax_scale * LOG2E if spec.softcap is None else spec.softmax_scale / spec.softcap
+    fixed: dict[str, Any] = {
+        "GROUP": spec.group,
+        "DIM": dim,
+        "PADDED": padded_dim(dim),
+        "FP8": mode,
+        "enable_fp_fusion": False,
+    }
+    with _on(device):
+        for lane, work, merges, (peak, total, mixed) in zip(
+            host.lanes, plan.works, plan.merges, plan.workspaces, strict=True
+        ):
+            if len(work):
+                attention.attend[(len(work), heads)](
+                    queries,
+                    out,
+                    key_data,
+                    value_data,
+                    plan.tables,
+                    plan.cu_seqlens,
+                    plan.contexts,
+                    work,
+                    peak,
+                    total,
+                    mixed,
+                    plan.slopes,
+                    key_scale,
+                    value_scale,
+                    score_scale,
+                    (spec.softcap or 1.0) * LOG2E,
+                    spec.window or 0,
+                    queries.stride(0),
+                    queries.stride(1),
+                    out.stride(0),
+                    out.stride(1),
+                    plan.tables.stride(0),
+                    key_cache.stride(0),
+                    key_cache.stride(1),
+                    key_cache.stride(2),
+                    value_cache.stride(0),
+                    value_cache.stride(1),
+                    value_cache.stride(2),
+                    BLOCK_SIZE=block_size,
+                    ROWS=lane.tiling.rows,
+                    TILE=host.tree.tile,
+                    LEAF=host.tree.leaf,
+                    WINDOW=spec.window is not None,
+                    SOFTCAP=spec.softcap is not None,
+                    ALIBI=spec.slopes is not None,
+                    PRECISION=PRECISION[queries.dtype],
+                    num_warps=lane.tiling.warps,
+                    num_stages=lane.tiling.stages,
+                    **fixed,
+                )
+            if len(merges):
+                attention.combine[(len(merges), heads)](
+                    out,
+                    plan.cu_seqlens,
+                    merges,
+                    peak,
+                    total,
+                    mixed,
+                    value_scale,
+                    out.stride(0),
+                    out.stride(1),
+                    ROWS=lane.tiling.rows,
+                    num_warps=4,
+                    **fixed,
+                )
+    return out
+
+
+def copy_planes(planes: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+    """Copy whole blocks, (source, destination), in every plane. planes [planes, blocks, ...], blocks contiguous.
+
+    The pairs have been checked (see `KVStorage.copy`). O(pairs * planes * block), one launch.
+    """
+    device = planes.device
+    index = torch.tensor(pairs, dtype=torch.int64, device=device)
+    if not _launches(device):
+        planes[:, index[:, 1]] = planes[:, index[:, 0]]
+        return
+    from . import cache
+
+    size = planes[0, 0].numel() * planes.element_size()
+    # As words: the type does not matter, and fewer of them take fewer registers.
+    width = next(width for width in (8, 4, 2, 1) if size % width == 0 and planes.data_ptr() % width == 0)
+    word = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}[width]
+    flat = planes.view(torch.uint8).flatten(2).view(word)
+    words = size // width
+    chunk = min(1024, max(16, 1 << (words - 1).bit_length()))
+    with _on(device):
+        cache.copy_blocks[(len(pairs), len(planes), -(-words // chunk))](
+            flat, index, flat.stride(0), flat.stride(1), words, CHUNK=chunk, num_warps=4
+        )
+
+
+def audit(tags: torch.Tensor, plan: DevicePlan, expected: torch.Tensor, cu_expected: torch.Tensor) -> torch.Tensor:
+    """Compare the tag of every position of every context with what the caller expects there (debug).
+
+    tags int64 [slots], kept by `store_kv`. expected int64, concatenated over the sequences; cu_expected int64
+    [sequences + 1], where each begins; from 0 to at most its context for each. Returns int64 of `expected`'s shape: -1
+    where the tag is right, else the tag found (so expect none that is -1), -2 for a block outside the pool.
+    Finds what no number shows: a valid block of another request, a stale one, a missed copy. O(expected), one launch.
+    """
+    device = tags.device
+    count = plan.tables.shape[0]
+    _check("tags", tags, device, (plan.plan.num_blocks * plan.plan.block_size,), (torch.int64,))
+    _check("expected", expected, device, (expected.shape[0],), (torch.int64,))
+    _check("cu_expected", cu_expected, device, (count + 1,), (torch.int64,))
+    wrong = torch.full_like(expected, -1)
+    if not expected.numel():
+        return wrong
+    if not _launches(device):
+        cpu.audit(tags, plan, expected, cu_expected, wrong)
+        return wrong
+    from . import cache
+
+    longest = plan.tables.shape[1] * plan.plan.block_size
+    chunk = 128
+    with _on(device):
+        cache.audit_slots[(count, -(-longest // chunk))](
+            tags,
+            plan.tables,
+            expected,
+            cu_expected,
+            wrong,
+            tags.shape[0],
+            plan.tables.stride(0),
+            BLOCK_SIZE=plan.plan.block_size,
+            CHUNK=chunk,
+        )
+    return wrong
+
+
+# ---- what they share -------------------------------------------------------------------------------------------------
+
+
+def _check(
+    name: str, tensor: torch.Tensor, device: torch.device, shape: tuple[int, ...], dtypes: tuple[torch.dtype, ...]
+) -> None:
+    if not isinstance(tensor, torch.Tensor):
+        raise InvalidTensor(f"{name} must be a torch tensor, got {type(tensor).__name__}")
+    if tensor.device != device:
+        raise InvalidTensor(f"{name} is on {tensor.device}, the cache on {device}; move it there")
+    if tuple(tensor.shape) != shape:
+        raise InvalidTensor(f"{name} must have the shape {shape}, got {tuple(tensor.shape)}")
+    if tensor.dtype not in dtypes:
+        raise InvalidTensor(f"{name} must be {' or '.join(map(str, dtypes))}, got {tensor.dtype}")
+    if tensor.ndim and tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
+        raise InvalidTensor(f"{name}: the last dimension must have stride 1, got {tensor.stride(-1)}")
+
+
+def _check_caches(key_cache: torch.Tensor, value_cache: torch.Tensor) -> tuple[int, int, int, int]:
+    for name, tensor in (("key_cache", key_cache), ("value_cache", value_cache)):
+        if not isinstance(tensor, torch.Tensor) or tensor.ndim != 4:
+            raise InvalidTensor(f"{name} must be a tensor [blocks, kv heads, block size, head dim], got {tensor!r:.80}")
+        if tensor.shape != key_cache.shape or tensor.dtype != key_cache.dtype or tensor.device != key_cache.device:
+            raise InvalidTensor(
+                f"value_cache must be like key_cache: {tuple(key_cache.shape)}, {key_cache.dtype} on "
+                f"{key_cache.device}; got {tuple(tensor.shape)}, {tensor.dtype} on {tensor.device}"
+            )
+        _check(name, tensor, tensor.device, tuple(tensor.shape), (*FLOATS, FP8))
+    blocks, heads, block_size, dim = key_cache.shape
+    return blocks, heads, block_size, dim
+
+
+def _check_scales(scales: torch.Tensor | None, cached: torch.dtype, device: torch.device, heads: int) -> None:
+    if (cached is FP8) != (scales is not None):
+        raise InvalidTensor(f"a {cached} cache takes {'' if cached is FP8 else 'no '}scales [2, {heads}]")
+    if scales is not None:
+        _check("scales", scales, device, (2, heads), (torch.float32,))
+
+
+def _check_slots(slots: torch.Tensor, num_slots: int) -> None:
+    outside = slots[(slots < -1) | (slots >= num_slots)]
+    if outside.numel():
+        raise InvalidTensor(f"slot {int(outside[0])} is outside the pool's 0 to {num_slots - 1} (-1 writes nothing)")
+    written = slots[slots >= 0].sort().values
+    twice = written[1:][written[1:] == written[:-1]]
+    if twice.numel():
+        raise InvalidTensor(f"slot {int(twice[0])} is given twice; the rows of one call have no order")
+
+
+def _launches(device: torch.device) -> bool:
+    """Whether the Triton kernels run there: on CUDA, and on the CPU in Triton's interpreter."""
+    if device.type == "cuda":
+        return True
+    try:
+        from triton import knobs
+    except ImportError:
+        return False
+    return bool(knobs.runtime.interpret)
+
+
+def _has_fp8(device: torch.device) -> bool:
+    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 9)
+
+
+def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:
+    """Triton launches on the current device."""
+    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()

@@ -1,0 +1,1 @@
+"""Attention: what a paged kernel must return for a batch, and how far off it may be."""
