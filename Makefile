@@ -34,5 +34,5 @@ clean:
 
 $(INSTALLED): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,dev]'
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,dev,cuda]'
 	@touch $(INSTALLED)

@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 
 pytest_plugins = ["properties.plugin"]
+
+# Kernels run in Triton's interpreter; that is decided when Triton is first imported.
+os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Without torch or Triton the allocator and its properties are tested, and nothing of storage and kernels.
+collect_ignore_glob: list[str] = []
+if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
+    collect_ignore_glob = [
+        "kvcore/storage.py",
+        "kvcore/attention.py",
+        "kvcore/kernels/*",
+        "properties/attention/*",
+        "properties/targets/kvcore_kernels.py",
+        "fuzz/gpu/*",
+    ]
 
 # Hypothesis loads a profile `ci` by itself where CI is set (derandomized, no database). Ours are chosen explicitly, but
 # a test that forgot to would silently run under it.

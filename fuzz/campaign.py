@@ -176,7 +176,7 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
     target = factory(Configuration())
     exact = plan.judging.exact and target.policy.exact
     capabilities = plan.judging.session(factory, Configuration()).capabilities
-    result.unchecked = unchecked(capabilities, exact)
+    result.unchecked = unchecked(capabilities, exact, bool(plan.judging.kernels))
     try:
         _take_turns(result, factory, clock, start, display)
     except KeyboardInterrupt:

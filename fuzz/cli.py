@@ -1,4 +1,4 @@
-"""The command line: `python -m fuzz run | replay | trace`.
+"""The command line: `python -m fuzz run | replay | trace | gpu`.
 
 Exit statuses, of every command: 0 clean, 1 violation, 2 usage (also unreadable files), 3 the harness itself failed,
 4 nothing was executed, 130 interrupted.
@@ -33,6 +33,7 @@ from .campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, USAGE, VIOLATION, Fi
 from .counterexample import Unreadable, read, write
 from .engines import Tally
 from .engines import trace as run_checked
+from .gpu import parts, report
 from .page import render
 from .run import Judging, Run, perform
 from .show import Timeline, describe
@@ -50,6 +51,7 @@ app = typer.Typer(
     "  python -m fuzz run --budget 10m\n\n"
     "  python -m fuzz replay fuzz-out/findings/OWNERSHIP-1.json\n\n"
     "  python -m fuzz trace --block-size 16 --num-blocks 512\n\n"
+    "  python -m fuzz gpu\n\n"
     "Exit status: 0 clean, 1 violation, 2 usage, 3 the harness failed, 4 nothing was executed, 130 interrupted.",
 )
 console = Console(highlight=False)
@@ -463,6 +465,70 @@ def trace(
     complaints.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
     complaints.print(f"  python -m fuzz replay {path}", soft_wrap=True)
     raise typer.Exit(VIOLATION)
+
+
+# ---- gpu -------------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def gpu(
+    out: Annotated[Path, typer.Option(help="Folder for results.json and plots.")] = Path("fuzz-out/gpu"),
+    minutes: Annotated[
+        float, typer.Option(min=0, help="Time to spend; what it does not suffice for is skipped, and said.")
+    ] = 8,
+    only: Annotated[list[parts.Name] | None, typer.Option(help="Only this part; may be repeated.")] = None,
+    plots: Annotated[Path | None, typer.Option(help="Only draw plots of a results.json, on any machine.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON instead of tables.")] = False,
+) -> None:
+    """Check and measure the kernels on a CUDA device. Exit status 1 if a check fails, 4 without a device.
+
+    Correctness against float64, equal bits for every schedule, speed beside torch's own attention.
+
+    Examples:
+
+      python -m fuzz gpu
+
+      python -m fuzz gpu --minutes 3 --only correctness --only bits
+
+      python -m fuzz gpu --plots fuzz-out/gpu/results.json
+    """
+    from .gpu import supervise
+    from .gpu.results import BadResults, Results
+
+    if plots is not None:
+        try:
+            _draw(Results.load(plots), plots.parent)
+        except BadResults as error:
+            _usage(str(error))
+        raise typer.Exit(CLEAN)
+    try:
+        results = supervise.watch(
+            out / "results.json", parts.chosen(only or ()), minutes, quiet=as_json, say=complaints.print
+        )
+    except supervise.NoDevice:
+        raise typer.Exit(NOTHING) from None
+    except supervise.WorkerFailed as error:
+        complaints.print(f"[bold red]the harness itself failed:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(HARNESS) from None
+    if as_json:
+        print(json.dumps(results.data, indent=2))
+    else:
+        report.show(results, console)
+        console.print(f"results: {results.path}", soft_wrap=True)
+        _draw(results, out)
+    ran = any(part["status"] in ("done", "cut") for part in results.data["parts"])
+    raise typer.Exit(VIOLATION if results.broken else HARNESS if results.failed else CLEAN if ran else NOTHING)
+
+
+def _draw(results: Any, folder: Path) -> None:
+    from .gpu.plots import NoMatplotlib, draw
+
+    try:
+        for path in draw(results, folder):
+            console.print(f"plot: {path}", soft_wrap=True)
+    except NoMatplotlib:
+        command = f"python -m fuzz gpu --plots {results.path}"
+        console.print(f"plots: matplotlib is not installed; run `{escape(command)}` where it is", soft_wrap=True)
 
 
 def main() -> None:

@@ -76,6 +76,8 @@ def write(counterexample: Counterexample, path: Path) -> Path:
         "seed": counterexample.seed,
         "versions": counterexample.versions,
     }
+    if counterexample.judging.kernels:
+        data["judging"]["kernels"] = counterexample.judging.kernels
     if counterexample.note:
         data["note"] = counterexample.note
     head = json.dumps(data, indent=2)[:-2]
@@ -132,7 +134,9 @@ def read(path: Path) -> Counterexample:
         property_id=data.get("property"),
         message=str(data.get("message", "")),
         at=data.get("at"),
-        judging=Judging(bool(judging.get("outside", False)), bool(judging.get("exact", True))),
+        judging=Judging(
+            bool(judging.get("outside", False)), bool(judging.get("exact", True)), str(judging.get("kernels", ""))
+        ),
         engine=str(data.get("engine", "")),
         seed=str(data.get("seed", "")),
         note=str(data.get("note", "")),

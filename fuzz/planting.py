@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import shutil
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -33,17 +32,25 @@ class DoesNotApply(ValueError):
 
 @dataclass(frozen=True)
 class Change:
-    """In `file` of kvcore (e.g. "pool.py"), `old`, which occurs exactly once, becomes `new`."""
+    """In `file` of kvcore ("pool.py", "kernels/plan.py"), `old`, which occurs exactly once, becomes `new`."""
 
     file: str
     old: str
     new: str
 
 
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
+"""Kept until the process ends: parts of a copy are imported late, and Triton reads its kernels' source again."""
+
+
 def plant(changes: Sequence[Change]) -> ModuleType:
     """kvcore with `changes`, as a module of its own. Raises DoesNotApply. O(source)."""
     source = Path(kvcore.__file__).parent
-    texts = {path.name: path.read_text(encoding="utf-8") for path in sorted(source.glob("*.py"))}
+    texts = {
+        path.relative_to(source).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(source.rglob("*.py"))
+        if "tests" not in path.parts
+    }
     for change in changes:
         count = texts.get(change.file, "").count(change.old)
         if count != 1:
@@ -55,23 +62,22 @@ def plant(changes: Sequence[Change]) -> ModuleType:
     name = f"kvcore_planted_{digest}"
     if name in sys.modules:
         return sys.modules[name]
-    folder = Path(tempfile.mkdtemp(prefix="planted-"))
+    _FOLDERS.append(tempfile.TemporaryDirectory(prefix="planted-"))
+    folder = Path(_FOLDERS[-1].name)
+    for file, text in texts.items():
+        (folder / file).parent.mkdir(exist_ok=True)
+        (folder / file).write_text(text, encoding="utf-8")
+    spec = importlib.util.spec_from_file_location(
+        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
     try:
-        for file, text in texts.items():
-            (folder / file).write_text(text, encoding="utf-8")
-        spec = importlib.util.spec_from_file_location(
-            name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-    finally:
-        shutil.rmtree(folder)
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 

@@ -78,9 +78,7 @@ class PagedAttention:
         self.tiles = tiles or tilings(spec.head_dim, width, spec.group, capability)
         self.programs = 2 * processors
 
-    def plan(
-        self, batch: Batch, *, schedule: Schedule = "auto", room: Room | None = None
-    ) -> DevicePlan:
+    def plan(self, batch: Batch, *, schedule: Schedule = "auto", room: Room | None = None) -> DevicePlan:
         """The plan of one step, for all its layers. Raises InvalidBatch. See `make_plan` and `DevicePlan`."""
         config = self.storage.config
         plan = make_plan(
@@ -93,7 +91,7 @@ class PagedAttention:
             programs=self.programs,
             schedule=schedule,
         )
-        return DevicePlan(plan, self.storage.device, room)
+        return DevicePlan(plan, self.storage.device, self.dtype, room)
 
     def __call__(
         self,

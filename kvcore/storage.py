@@ -137,11 +137,11 @@ class KVStorage:
         check_copies(pairs, self.config.num_blocks)
         if not pairs:
             return
-        copy_planes(self.data.flatten(0, 1), pairs)
+        index = torch.tensor(pairs, dtype=torch.int64, device=self.device)
+        copy_planes(self.data.flatten(0, 1), index)
         if self.tags is not None:
             tags = self.tags.view(self.config.num_blocks, -1)
-            sources, destinations = (torch.tensor(side, device=self.device) for side in zip(*pairs, strict=True))
-            tags[destinations] = tags[sources]
+            tags[index[:, 1]] = tags[index[:, 0]]
 
     def poison(self, blocks: Iterable[int]) -> None:
         """Fill `blocks` with 0xFF bytes in all layers, and their tags with 0, if this storage poisons; else nothing.

@@ -24,13 +24,18 @@ _NEEDS: dict[str, Capability] = {
 }
 
 
-def unchecked(capabilities: frozenset[Capability], exact: bool) -> dict[str, str]:
-    """Properties that cannot be checked, with the reason. In order of harm."""
+_KERNELS = ("BOUNDS", "EQUIVALENCE")
+
+
+def unchecked(capabilities: frozenset[Capability], exact: bool, kernels: bool = False) -> dict[str, str]:
+    """Properties that cannot be checked, with the reason. In order of harm. kernels: whether steps run on any."""
     reasons = {}
     for name in PROPERTIES:
         needed = _NEEDS.get(name)
         if needed is not None and needed not in capabilities:
             reasons[name] = f"the target has no capability {needed.name}: {needed.value}"
+        elif name in _KERNELS and not kernels:
+            reasons[name] = "no kernels are run beside the allocator (--kernels)"
         elif name == "EXACT" and not exact:
             reasons[name] = "the order of blocks is not predicted"
     return reasons

@@ -4,17 +4,22 @@
     pytest --pyargs properties.suite --target my_package.adapter:make --profile nightly
 
 A pytest11 entry point where the package is installed; conftest.py names it in a checkout. The suite's tests take the
-fixtures `target_name`, `target_factory` and `profile`.
+fixtures `target_name`, `target_factory`, `kernels` and `profile`.
 
 This room may not know: any core.
 """
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from .target import TargetFactory
-from .targets import UnknownTarget, load
+from .targets import UnknownTarget, load, load_kernels
+
+if TYPE_CHECKING:
+    from .attention.kernels import Kernels
 
 PROFILES = ("commit", "nightly", "soak")
 
@@ -25,6 +30,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--target",
         default="kvcore",
         help="core under test: a file of properties/targets, or package.module:factory (default: kvcore)",
+    )
+    group.addoption(
+        "--kernels",
+        default="kvcore",
+        help="kernels under test: NAME_kernels.py in properties/targets, or package.module:factory (default: kvcore)",
     )
     group.addoption(
         "--profile",
@@ -56,6 +66,20 @@ def target_name(request: pytest.FixtureRequest) -> str:
 def target_factory(target_name: str) -> TargetFactory:
     """Makes a fresh target for a configuration."""
     return load(target_name)
+
+
+@pytest.fixture(scope="session")
+def kernels(request: pytest.FixtureRequest) -> Kernels:
+    """The kernels under test, in Triton's interpreter; skips where torch or Triton is not installed."""
+    for name in ("torch", "triton"):
+        pytest.importorskip(name, reason=f"{name} is not installed: no kernels are checked")
+    from .attention.interpret import prepare
+
+    prepare()
+    try:
+        return load_kernels(request.config.getoption("--kernels"))()
+    except UnknownTarget as error:
+        raise pytest.UsageError(str(error)) from None
 
 
 @pytest.fixture(scope="session")

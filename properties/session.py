@@ -42,7 +42,7 @@ from .operations import (
     Tokens,
     Truncate,
 )
-from .target import Capability, StepView, Target
+from .target import Capability, StepArrays, StepView, Target
 
 __all__ = ["Outcome", "Session"]
 
@@ -65,7 +65,7 @@ class Session:
     outside: judge from the outside only, as if the core could not be inspected.
     exact: predict every choice of block, where the target's policy allows it; False leaves safety alone.
     walk_every, contents_every, check_every: operations between comparisons of all counts, of all histories in the
-    index, and runs of the core's own check. Every refusal also costs a walk.
+    index, and runs of the core's own check. Every refusal also costs a walk. laws: more observers (the kernels').
 
     applied: operations done or refused. skipped: reasons and how often. refused: error names and how often.
     kinds: operations applied by kind.
@@ -80,6 +80,7 @@ class Session:
         walk_every: int = 32,
         contents_every: int = 128,
         check_every: int = 256,
+        laws: Sequence[Law] = (),
     ) -> None:
         policy = target.policy
         if not exact and policy.exact:
@@ -88,9 +89,10 @@ class Session:
             )
         self.target = target
         self.judge = Judge(policy)
-        self.capabilities = target.capabilities - _INSIDE if outside else target.capabilities
-        laws: tuple[Law, ...] = (Bookkeeping(contents_every), Internals(check_every))
-        self.laws = [law for law in laws if law.needs <= self.capabilities]
+        self.capabilities = target.capabilities.difference(_INSIDE if outside else (), *(law.excludes for law in laws))
+        every: tuple[Law, ...] = (Bookkeeping(contents_every), Internals(check_every), *laws)
+        self.laws = [law for law in every if law.needs <= self.capabilities]
+        self.step: tuple[Passage, Sequence[tuple[int, int]], StepArrays] | None = None
         self.walk_every = walk_every
         self._since_walk = 0
         self.applied = 0
@@ -136,6 +138,7 @@ class Session:
             return self._skip(self._skips[kind])
         judge = self.judge
         judge.touched.clear()
+        self.step = None
         outcome = self._apply[kind](operation)
         if judge.findings:
             self._charge()
@@ -281,6 +284,7 @@ class Session:
                 arrays.positions,
                 arrays.slots,
             )
+            self.step = (passage, view.copies, arrays)
         return _DONE
 
     def _complete(self, operation: Complete) -> Outcome:

@@ -1,9 +1,8 @@
 """The properties: what can be wrong with a core, in order of harm.
 
 One class each, so that Hypothesis, the shrinker and a reader tell them apart. An operation that breaks several is
-charged
-to the first in this order: what corrupts an answer before what merely miscounts, and the prediction of exact choices
-last, since a wrong choice of block is often only the first sign of something worse.
+charged to the first in this order: what corrupts an answer before what merely miscounts, and the prediction of exact
+choices last, since a wrong choice of block is often only the first sign of something worse.
 
 This room may not know: how a violation is found.
 """
@@ -16,9 +15,11 @@ __all__ = [
     "PROPERTIES",
     "Admission",
     "Aliasing",
+    "Bounds",
     "Completeness",
     "Conservation",
     "Crash",
+    "Equivalence",
     "Errors",
     "Eviction",
     "Exact",
@@ -103,6 +104,16 @@ class Mapping(Violation):
 
 class Recompute(Violation):
     """At least one token is left to compute after a hit, by the reuse policy."""
+
+
+class Bounds(Violation):
+    """Nothing past the context length influences an output, not even NaN or infinity; slot -1 and padding change
+    nothing; no kernel touches what is not its own."""
+
+
+class Equivalence(Violation):
+    """Paged attention is the contiguous reference within the bound of its dtype, and bit for bit the same for one token
+    however it was scheduled; what is stored and copied is exact."""
 
 
 class Crash(Violation):

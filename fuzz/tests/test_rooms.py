@@ -28,9 +28,19 @@ KNOWS = {
 
 EXCEPTIONS = {
     "properties/targets/kvcore.py": {"kvcore"},  # the adapter of this core
+    "properties/targets/kvcore_kernels.py": {"kvcore", "numpy", "torch"},
     "fuzz/planting.py": {"kvcore"},  # plants faults in its source
+    "kvcore/storage.py": {"torch"},
+    "kvcore/attention.py": {"torch"},
+    "kvcore/kernels/calls.py": {"torch", "triton"},
+    "kvcore/kernels/cpu.py": {"torch"},
+    "kvcore/kernels/attention.py": {"triton"},
+    "kvcore/kernels/cache.py": {"triton"},
+    "kvcore/kernels/gates.py": {"torch", "triton", "typer", "rich"},  # a tool of its own
 }
 BENCHMARKS = "properties/benchmarks"  # measure the core itself too
+ATTENTION = "properties/attention/"  # checks kernels, with what they are made of
+GPU = "fuzz/gpu/"  # runs kvcore's kernels on a device
 
 STANDARD = set(sys.stdlib_module_names)
 LIBRARIES = {
@@ -66,7 +76,13 @@ def test_a_module_imports_only_what_its_room_may_know(path: Path) -> None:
     if text.startswith(BENCHMARKS):
         allowed |= {"kvcore", "fuzz", "xxhash", "hypothesis"}
     if text.startswith("fuzz/tests/"):
-        allowed.add("kvcore")  # plants faults in it
+        allowed |= {"kvcore", "torch"}  # plants faults in it
+    if text.startswith("kvcore/tests/"):
+        allowed |= {"torch", "triton"}
+    if text.startswith(ATTENTION):
+        allowed |= {"numpy", "torch", "triton"}
+    if text.startswith(GPU):
+        allowed |= {"kvcore", "torch", "triton", "matplotlib"}
     if text.startswith(MAY_KNOW_HYPOTHESIS) or ("tests" in path.parts and room != "reference"):
         allowed.add("hypothesis")
     assert imported(path) <= allowed

@@ -10,6 +10,10 @@ contract of `spec.py`; what keeps it the same in every schedule, on every GPU of
   laid out over threads. Numerator and denominator then use the same rounded weights as well;
 - every multiplication that feeds an addition is an explicit fma, and fusion is switched off at launch.
 
+Scores, sums and states are float32 for 16-bit queries, with weights rounded to the queries' type for the matrix unit;
+float32 queries are computed in float64 throughout (A100, H100 and B200 have matrix units for it), so that the result is
+the exact one, rounded once.
+
 Offsets of blocks and rows are 64-bit; table loads are masked, so that padding is never looked at.
 
 This room may not know: torch; anything that the host decides.
@@ -31,30 +35,42 @@ def _merge(peak, total, mixed, leaf_peak, leaf_total, leaf_mixed):
     old = tl.exp2(peak - base)
     new = tl.exp2(leaf_peak - base)
     total = tl.fma(leaf_total, new, total * old)
-    mixed = tl.fma(leaf_mixed, new[:, None], mixed * old[:, None])
+    mixed = tl.fma(leaf_mixed, tl.broadcast_to(new[:, None], mixed.shape), mixed * old[:, None])
     return top, total, mixed
+
+
+@triton.jit
+def _divide(a, b):
+    """Rounded once: `/` of float32 is approximate on a GPU."""
+    if a.dtype == tl.float64:
+        return a / b
+    else:
+        return tl.div_rn(a, b)
 
 
 @triton.jit
 def _finish(total, mixed, value_scale):
     """Weighted values to the output, [rows, dims]. A row that saw no key is 0; there is one zero, whatever the sign."""
     whole = tl.where(total == 0.0, 1.0, total)
-    out = tl.div_rn(mixed, tl.broadcast_to(whole[:, None], mixed.shape)) * value_scale
+    out = _divide(mixed, tl.broadcast_to(whole[:, None], mixed.shape)) * value_scale
     return tl.where(out == 0.0, 0.0, out)
 
 
 @triton.jit
 def _tanh(x):
-    """To 2 ulp: Cephes' polynomial near 0, where 1 - 2 / (e**2x + 1) would cancel."""
+    """To 2 ulp in float32: Cephes' polynomial near 0, where 1 - 2 / (e**2x + 1) would cancel."""
     square = x * x
-    series = tl.fma(square, -5.70498872745e-3, 2.06390887954e-2)
+    series = tl.fma(square, tl.full(x.shape, -5.70498872745e-3, x.dtype), 2.06390887954e-2)
     series = tl.fma(series, square, -5.37397155531e-2)
     series = tl.fma(series, square, 1.33314422036e-1)
     series = tl.fma(series, square, -3.33332819422e-1)
     near = tl.fma(series * square, x, x)
-    power = tl.exp2(tl.abs(x) * 2.8853900817779268) + 1.0
-    far = 1.0 - tl.div_rn(tl.full(x.shape, 2.0, tl.float32), power)
-    return tl.where(tl.abs(x) < 0.625, near, tl.where(x < 0.0, -far, far))
+    power = tl.exp2(tl.minimum(tl.abs(x), 32.0) * 2.8853900817779268) + 1.0
+    far = 1.0 - _divide(tl.full(x.shape, 2.0, x.dtype), power)
+    if x.dtype == tl.float64:
+        return tl.where(x < 0.0, -far, far)  # what cancels is far below what float32 shows
+    else:
+        return tl.where(tl.abs(x) < 0.625, near, tl.where(x < 0.0, -far, far))
 
 
 @triton.jit
@@ -70,13 +86,12 @@ def _decode_e4m3(byte):
 @triton.jit
 def _load_cache(pointer, mask, compute: tl.constexpr, FP8: tl.constexpr):
     """Cached elements in the query's dtype; FP8 is widened exactly. Its scale is applied to scores and outputs."""
-    raw = tl.load(pointer, mask=mask, other=0)
     if FP8 == 2:
-        return _decode_e4m3(raw).to(compute)
+        return _decode_e4m3(tl.load(pointer, mask=mask, other=0)).to(compute)
     elif FP8 == 1:
-        return raw.to(tl.float32).to(compute)
+        return tl.load(pointer, mask=mask, other=0.0).to(tl.float32).to(compute)
     else:
-        return raw
+        return tl.load(pointer, mask=mask, other=0.0).to(compute)
 
 
 @triton.jit(do_not_specialize=["window"])
@@ -93,10 +108,9 @@ def attend(
     total_ptr,
     mixed_ptr,
     slopes_ptr,
+    constant_ptr,
     key_scale_ptr,
     value_scale_ptr,
-    score_scale,
-    softcap,
     window,
     q_row,
     q_head,
@@ -120,13 +134,16 @@ def attend(
     SOFTCAP: tl.constexpr,
     ALIBI: tl.constexpr,
     FP8: tl.constexpr,
-    PRECISION: tl.constexpr,
+    COMPUTE: tl.constexpr,
+    STATE: tl.constexpr,
 ):
     """One program: one work item and one kv head.
 
     work int32 [items, 4]: (sequence, first query row in the sequence, leaf or -1 for all, partial); sequence -1 is
     padding. A program holds ROWS packed rows: ROWS // GROUP queries, each with the GROUP heads that share the kv head.
-    With a leaf, the state goes to partial float32 [partials, kv heads, ROWS] (and [.., PADDED] for `mixed`).
+    With a leaf, the state goes to partial STATE [partials, kv heads, ROWS] (and [.., PADDED] for `mixed`).
+    constants float64 [2]: the factor of q . k, in powers of two (or of the softcap), and the softcap in powers of two.
+    COMPUTE: what the matrix unit multiplies; STATE: what scores and sums are kept in.
     """
     item = tl.program_id(0).to(tl.int64)
     kv_head = tl.program_id(1)
@@ -149,16 +166,18 @@ def attend(
     key = tl.arange(0, TILE)
     packed = (begin + query).to(tl.int64)
     row_mask = live[:, None] & (dim < DIM)[None, :]
-    q = tl.load(q_ptr + packed[:, None] * q_row + head.to(tl.int64)[:, None] * q_head + dim[None, :], mask=row_mask, other=0.0)
+    q_at = q_ptr + packed[:, None] * q_row + head.to(tl.int64)[:, None] * q_head + dim[None, :]
+    q = tl.load(q_at, mask=row_mask, other=0.0).to(COMPUTE)
 
-    scale = score_scale
+    scale = tl.load(constant_ptr).to(STATE)
+    softcap = tl.load(constant_ptr + 1).to(STATE)
     value_scale = 1.0
     if FP8 > 0:
-        scale = score_scale * tl.load(key_scale_ptr + kv_head)
-        value_scale = tl.load(value_scale_ptr + kv_head)
-    slope = tl.zeros([ROWS], tl.float32)
+        scale = scale * tl.load(key_scale_ptr + kv_head).to(STATE)
+        value_scale = tl.load(value_scale_ptr + kv_head).to(STATE)
+    slope = tl.zeros([ROWS], STATE)
     if ALIBI:
-        slope = tl.load(slopes_ptr + head, mask=live, other=0.0)
+        slope = tl.load(slopes_ptr + head, mask=live, other=0.0).to(STATE)
 
     # The keys that any of these rows sees, from a tile's edge on; of them, this item's leaf.
     last = tl.minimum(first + QUERIES, length) - 1
@@ -174,14 +193,14 @@ def attend(
     table = table_ptr + sequence.to(tl.int64) * table_row
     keys = k_ptr + kv_head.to(tl.int64) * k_head
     values = v_ptr + kv_head.to(tl.int64) * v_head
-    ones = tl.full([TILE, 16], 1.0, q.dtype)
+    ones = tl.full([TILE, 16], 1.0, COMPUTE)
 
-    peak = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
-    mixed = tl.zeros([ROWS, PADDED], tl.float32)
-    leaf_peak = tl.full([ROWS], float("-inf"), tl.float32)
-    leaf_total = tl.zeros([ROWS], tl.float32)
-    leaf_mixed = tl.zeros([ROWS, PADDED], tl.float32)
+    peak = tl.full([ROWS], float("-inf"), STATE)
+    total = tl.zeros([ROWS], STATE)
+    mixed = tl.zeros([ROWS, PADDED], STATE)
+    leaf_peak = tl.full([ROWS], float("-inf"), STATE)
+    leaf_total = tl.zeros([ROWS], STATE)
+    leaf_mixed = tl.zeros([ROWS, PADDED], STATE)
     for start in tl.range(low, high, TILE):
         place = start + key
         known = place < context
@@ -193,14 +212,14 @@ def attend(
         else:
             k_mask = known[None, :] & (dim < DIM)[:, None]
             v_mask = known[:, None] & (dim < DIM)[None, :]
-        k = _load_cache(keys + (block * k_block + slot * k_slot)[None, :] + dim[:, None], k_mask, q.dtype, FP8)
-        v = _load_cache(values + (block * v_block + slot * v_slot)[:, None] + dim[None, :], v_mask, q.dtype, FP8)
+        k = _load_cache(keys + (block * k_block + slot * k_slot)[None, :] + dim[:, None], k_mask, COMPUTE, FP8)
+        v = _load_cache(values + (block * v_block + slot * v_slot)[:, None] + dim[None, :], v_mask, COMPUTE, FP8)
 
-        score = tl.dot(q, k, input_precision=PRECISION) * scale
+        score = tl.dot(q, k, out_dtype=STATE) * scale
         if SOFTCAP:
             score = _tanh(score) * softcap
         if ALIBI:
-            distance = (place[None, :] - position[:, None]).to(tl.float32)
+            distance = (place[None, :] - position[:, None]).to(STATE)
             score = tl.fma(tl.broadcast_to(slope[:, None], score.shape), distance, score)
         seen = (place[None, :] <= position[:, None]) & live[:, None]
         if WINDOW:
@@ -209,18 +228,18 @@ def attend(
 
         top = tl.maximum(leaf_peak, tl.max(score, 1))
         base = tl.where(top == float("-inf"), 0.0, top)
-        weight = tl.exp2(score - base[:, None]).to(q.dtype)
+        weight = tl.exp2(score - base[:, None]).to(COMPUTE)
         old = tl.exp2(leaf_peak - base)
-        added = tl.max(tl.dot(weight, ones, input_precision=PRECISION), 1)  # sixteen equal columns
+        added = tl.max(tl.dot(weight, ones, out_dtype=STATE), 1)  # sixteen equal columns
         leaf_total = tl.fma(leaf_total, old, added)
-        leaf_mixed = tl.dot(weight, v, leaf_mixed * old[:, None], input_precision=PRECISION)
+        leaf_mixed = tl.dot(weight, v, leaf_mixed * old[:, None], out_dtype=STATE)
         leaf_peak = top
 
         if ((start + TILE) % LEAF == 0) | (start + TILE >= high):
             peak, total, mixed = _merge(peak, total, mixed, leaf_peak, leaf_total, leaf_mixed)
-            leaf_peak = tl.full([ROWS], float("-inf"), tl.float32)
-            leaf_total = tl.zeros([ROWS], tl.float32)
-            leaf_mixed = tl.zeros([ROWS, PADDED], tl.float32)
+            leaf_peak = tl.full([ROWS], float("-inf"), STATE)
+            leaf_total = tl.zeros([ROWS], STATE)
+            leaf_mixed = tl.zeros([ROWS, PADDED], STATE)
 
     if leaf >= 0:
         partial = tl.load(work_ptr + item * 4 + 3).to(tl.int64)
@@ -250,6 +269,7 @@ def combine(
     PADDED: tl.constexpr,
     ROWS: tl.constexpr,
     FP8: tl.constexpr,
+    STATE: tl.constexpr,
 ):
     """One program: the rows of one query tile and one kv head, their leaves merged in order.
 
@@ -273,9 +293,9 @@ def combine(
     dim = tl.arange(0, PADDED)
     row_mask = live[:, None] & (dim < DIM)[None, :]
 
-    peak = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
-    mixed = tl.zeros([ROWS, PADDED], tl.float32)
+    peak = tl.full([ROWS], float("-inf"), STATE)
+    total = tl.zeros([ROWS], STATE)
+    mixed = tl.zeros([ROWS, PADDED], STATE)
     for leaf in tl.range(0, leaves):
         cell = ((partial + leaf) * tl.num_programs(1) + kv_head) * ROWS + row
         leaf_peak = tl.load(peak_ptr + cell, mask=live, other=float("-inf"))
@@ -285,7 +305,7 @@ def combine(
 
     value_scale = 1.0
     if FP8 > 0:
-        value_scale = tl.load(value_scale_ptr + kv_head)
+        value_scale = tl.load(value_scale_ptr + kv_head).to(STATE)
     out = _finish(total, mixed, value_scale)
     packed = (begin + query).to(tl.int64)
     where = out_ptr + packed[:, None] * out_row + head.to(tl.int64)[:, None] * out_head + dim[None, :]

@@ -80,9 +80,8 @@ def store_kv(
     to_v = (block * value_block + place * value_slot)[:, None] + dim[None, :]
     tl.store(key_cache_ptr + head * key_head + to_k, k, mask=mask)
     tl.store(value_cache_ptr + head * value_head + to_v, v, mask=mask)
-    if TAGS:
-        if tl.program_id(1) == 0:
-            tl.store(tag_ptr + slot, tl.load(token_tag_ptr + token, mask=live, other=0), mask=live)
+    if TAGS and tl.program_id(1) == 0:
+        tl.store(tag_ptr + slot, tl.load(token_tag_ptr + token, mask=live, other=0), mask=live)
 
 
 @triton.jit

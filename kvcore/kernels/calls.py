@@ -27,7 +27,6 @@ __all__ = ["DevicePlan", "Room", "audit", "copy_planes", "paged_attention", "sto
 LOG2E = 1.4426950408889634
 FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 FP8 = torch.float8_e4m3fn
-PRECISION = {torch.float32: "ieee", torch.float16: "tf32", torch.bfloat16: "tf32"}  # of float32 operands; else unused
 
 
 class Room(NamedTuple):
@@ -44,13 +43,19 @@ class DevicePlan:
     """A `Plan` on a device, with the workspace that its split items need.
 
     Made for each step, or once with `room` and then refilled in place by `load`: a captured CUDA graph reads the same
-    buffers. Padding does nothing. Workspace: partials * kv heads * rows * (padded head dim + 2) * 4 bytes for each
-    lane, shared by all layers.
+    buffers. Padding does nothing. dtype: of the queries. Workspace: partials * kv heads * rows * (padded head dim + 2)
+    * 4 bytes (8 for float32) for each lane, shared by all layers.
 
-    Raises PlanTooLarge if the plan does not fit into `room`. O(plan), one copy to the device for each array.
+    Raises PlanTooLarge if the plan does not fit into `room`, InvalidTensor for another dtype. O(plan), one
+    copy to the device for each array.
     """
 
-    def __init__(self, plan: Plan, device: torch.device | str, room: Room | None = None) -> None:
+    def __init__(
+        self, plan: Plan, device: torch.device | str, dtype: torch.dtype = torch.bfloat16, room: Room | None = None
+    ) -> None:
+        if dtype not in FLOATS:
+            raise InvalidTensor(f"queries can be {', '.join(map(str, FLOATS))}, not {dtype}")
+        self.dtype = dtype
         self.device = torch.device(device)
         self.room = room
         self.plan = plan
@@ -62,15 +67,20 @@ class DevicePlan:
         self.works = [self._send(lane.work) for lane in lanes]
         self.merges = [self._send(lane.merges) for lane in lanes]
         spec = plan.spec
-        self.slopes = torch.tensor([slope * LOG2E for slope in spec.slopes or (0.0,)], device=self.device)
+        slopes = [slope * LOG2E for slope in spec.slopes or (0.0,)]
+        self.slopes = torch.tensor(slopes, dtype=torch.float64, device=self.device)
+        cap = spec.softcap
+        factor = spec.softmax_scale * LOG2E if cap is None else spec.softmax_scale / cap
+        self.constants = torch.tensor([factor, (cap or 1.0) * LOG2E], dtype=torch.float64, device=self.device)
+        state = torch.float64 if dtype is torch.float32 else torch.float32
         self.workspaces: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         for lane in lanes:
             cells = (lane.partials, spec.num_kv_heads, lane.tiling.rows)
             self.workspaces.append(
                 (
-                    torch.empty(cells, device=self.device),
-                    torch.empty(cells, device=self.device),
-                    torch.empty((*cells, padded_dim(spec.head_dim)), device=self.device),
+                    torch.empty(cells, dtype=state, device=self.device),
+                    torch.empty(cells, dtype=state, device=self.device),
+                    torch.empty((*cells, padded_dim(spec.head_dim)), dtype=state, device=self.device),
                 )
             )
 
@@ -87,7 +97,9 @@ class DevicePlan:
     def load(self, plan: Plan) -> None:
         """Replace the contents in place. Raises PlanTooLarge or InvalidAttention, and changes nothing then."""
         if self.room is None:
-            raise InvalidAttention("this plan has no room of its own; make it with DevicePlan(plan, device, room)")
+            raise InvalidAttention(
+                "this plan has no room of its own; make it with DevicePlan(plan, device, dtype, room)"
+            )
         own = self.plan
         if (plan.spec, plan.tree, plan.block_size) != (own.spec, own.tree, own.block_size):
             raise InvalidAttention("the plan is for another spec, tree or block size than the one that was captured")
@@ -222,9 +234,9 @@ def paged_attention(
 ) -> torch.Tensor:
     """Attention of a step's rows over the paged cache, in which the step's own K/V are already written.
 
-    queries [T, query heads, D], float32, float16 or bfloat16, rows in the batch's order; T as in the plan. Caches [blocks,
-    kv heads, block size, D], of the queries' dtype or FP8 (with `scales` float32 [2, kv heads]). out [T, query heads,
-    D], of the queries' dtype or float32; made if not given. Strides are free but for the last.
+    queries [T, query heads, D], float32, float16 or bfloat16, rows in the batch's order; T and dtype as in the plan.
+    Caches [blocks, kv heads, block size, D], of the queries' dtype or FP8 (with `scales` float32 [2, kv heads]). out
+    [T, query heads, D], of the queries' dtype or float32; made if not given. Strides are free but for the last.
     native_fp8: read FP8 by the type's own conversion, or by integer steps; by default what the device can do.
 
     A row that belongs to no sequence becomes 0. K/V within a context must be finite (as for every flash kernel: 0 *
@@ -247,6 +259,8 @@ def paged_attention(
         raise InvalidTensor(f"the plan is on {plan.device}, the cache on {device}")
     shape = (plan.num_tokens, spec.num_heads, dim)
     _check("queries", queries, device, shape, FLOATS if cached is FP8 else (cached,))
+    if queries.dtype is not plan.dtype:
+        raise InvalidTensor(f"the queries are {queries.dtype}, the plan was made for {plan.dtype}")
     _check_scales(scales, cached, device, heads)
     if out is None:
         out = torch.empty(shape, dtype=queries.dtype, device=device)
@@ -257,20 +271,24 @@ def paged_attention(
     if not _launches(device):
         cpu.paged_attention(queries, key_cache, value_cache, plan, scales, out)
         return out
+    import triton.language as tl
+
     from . import attention
 
+    compute = {torch.float32: tl.float64, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}[queries.dtype]
+    precise = compute is tl.float64
     mode = 0
     if cached is FP8:
         native = _has_fp8(device) if native_fp8 is None else native_fp8
         mode = 1 if native else 2
     key_data, value_data = (tensor.view(torch.uint8) if mode == 2 else tensor for tensor in (key_cache, value_cache))
     key_scale, value_scale = (plan.slopes, plan.slopes) if scales is None else (scales[0], scales[1])
-    score_scale = spec.softmax_scale * LOG2E if spec.softcap is None else spec.softmax_scale / spec.softcap
     fixed: dict[str, Any] = {
         "GROUP": spec.group,
         "DIM": dim,
         "PADDED": padded_dim(dim),
         "FP8": mode,
+        "STATE": tl.float64 if precise else tl.float32,
         "enable_fp_fusion": False,
     }
     with _on(device):
@@ -291,10 +309,9 @@ def paged_attention(
                     total,
                     mixed,
                     plan.slopes,
+                    plan.constants,
                     key_scale,
                     value_scale,
-                    score_scale,
-                    (spec.softcap or 1.0) * LOG2E,
                     spec.window or 0,
                     queries.stride(0),
                     queries.stride(1),
@@ -314,7 +331,7 @@ def paged_attention(
                     WINDOW=spec.window is not None,
                     SOFTCAP=spec.softcap is not None,
                     ALIBI=spec.slopes is not None,
-                    PRECISION=PRECISION[queries.dtype],
+                    COMPUTE=compute,
                     num_warps=lane.tiling.warps,
                     num_stages=lane.tiling.stages,
                     **fixed,
@@ -337,13 +354,13 @@ def paged_attention(
     return out
 
 
-def copy_planes(planes: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
-    """Copy whole blocks, (source, destination), in every plane. planes [planes, blocks, ...], blocks contiguous.
+def copy_planes(planes: torch.Tensor, index: torch.Tensor) -> None:
+    """Copy whole blocks in every plane. planes [planes, blocks, ...], blocks contiguous; index int64 [pairs, 2],
+    (source, destination).
 
     The pairs have been checked (see `KVStorage.copy`). O(pairs * planes * block), one launch.
     """
     device = planes.device
-    index = torch.tensor(pairs, dtype=torch.int64, device=device)
     if not _launches(device):
         planes[:, index[:, 1]] = planes[:, index[:, 0]]
         return
@@ -357,44 +374,48 @@ def copy_planes(planes: torch.Tensor, pairs: Sequence[tuple[int, int]]) -> None:
     words = size // width
     chunk = min(1024, max(16, 1 << (words - 1).bit_length()))
     with _on(device):
-        cache.copy_blocks[(len(pairs), len(planes), -(-words // chunk))](
+        cache.copy_blocks[(len(index), len(planes), -(-words // chunk))](
             flat, index, flat.stride(0), flat.stride(1), words, CHUNK=chunk, num_warps=4
         )
 
 
-def audit(tags: torch.Tensor, plan: DevicePlan, expected: torch.Tensor, cu_expected: torch.Tensor) -> torch.Tensor:
+def audit(
+    tags: torch.Tensor, tables: torch.Tensor, expected: torch.Tensor, cu_expected: torch.Tensor, *, block_size: int
+) -> torch.Tensor:
     """Compare the tag of every position of every context with what the caller expects there (debug).
 
-    tags int64 [slots], kept by `store_kv`. expected int64, concatenated over the sequences; cu_expected int64
-    [sequences + 1], where each begins; from 0 to at most its context for each. Returns int64 of `expected`'s shape: -1
-    where the tag is right, else the tag found (so expect none that is -1), -2 for a block outside the pool.
+    tags int64 [slots], kept by `store_kv`. tables int32 [S, M], block tables. expected int64, concatenated over the
+    sequences; cu_expected int64 [S + 1], where each begins; sequence s has as many positions as it expects tags, at
+    most M * block_size. Returns int64 of `expected`'s shape: -1 where the tag is right, else the tag found (so expect
+    none that is negative), -2 for a block outside the pool.
     Finds what no number shows: a valid block of another request, a stale one, a missed copy. O(expected), one launch.
+    Raises InvalidTensor.
     """
     device = tags.device
-    count = plan.tables.shape[0]
-    _check("tags", tags, device, (plan.plan.num_blocks * plan.plan.block_size,), (torch.int64,))
+    count, columns = tables.shape
+    _check("tags", tags, device, (tags.shape[0],), (torch.int64,))
+    _check("tables", tables, device, (count, columns), (torch.int32,))
     _check("expected", expected, device, (expected.shape[0],), (torch.int64,))
     _check("cu_expected", cu_expected, device, (count + 1,), (torch.int64,))
     wrong = torch.full_like(expected, -1)
     if not expected.numel():
         return wrong
     if not _launches(device):
-        cpu.audit(tags, plan, expected, cu_expected, wrong)
+        cpu.audit(tags, tables, expected, cu_expected, wrong, block_size)
         return wrong
     from . import cache
 
-    longest = plan.tables.shape[1] * plan.plan.block_size
     chunk = 128
     with _on(device):
-        cache.audit_slots[(count, -(-longest // chunk))](
+        cache.audit_slots[(count, -(-columns * block_size // chunk))](
             tags,
-            plan.tables,
+            tables,
             expected,
             cu_expected,
             wrong,
             tags.shape[0],
-            plan.tables.stride(0),
-            BLOCK_SIZE=plan.plan.block_size,
+            tables.stride(0),
+            BLOCK_SIZE=block_size,
             CHUNK=chunk,
         )
     return wrong

@@ -89,15 +89,15 @@ def paged_attention(
 
 def audit(
     tags: torch.Tensor,
-    plan: DevicePlan,
+    tables: torch.Tensor,
     expected: torch.Tensor,
     cu_expected: torch.Tensor,
     wrong: torch.Tensor,
+    block_size: int,
 ) -> None:
-    block_size = plan.plan.block_size
     for sequence, (begin, end) in enumerate(zip(cu_expected[:-1].tolist(), cu_expected[1:].tolist(), strict=True)):
         position = torch.arange(end - begin)
-        slot = plan.tables[sequence].long()[position // block_size] * block_size + position % block_size
+        slot = tables[sequence].long()[position // block_size] * block_size + position % block_size
         inside = (slot >= 0) & (slot < tags.shape[0])
         found = torch.where(inside, tags[slot.clamp(0, tags.shape[0] - 1)], -2)
         wrong[begin:end] = torch.where(found == expected[begin:end], -1, found)

@@ -62,13 +62,15 @@ class AttentionSpec:
         if self.scale is not None and not (_finite(self.scale) and self.scale > 0):
             raise InvalidAttention(f"scale must be a positive number, got {self.scale!r}")
         if self.window is not None and (type(self.window) is not int or self.window < 1):
-            raise InvalidAttention(f"window must be an integer from 1 or None, got {self.window!r}; 1 sees itself alone")
+            raise InvalidAttention(
+                f"window must be an integer from 1 or None, got {self.window!r}; 1 sees itself alone"
+            )
         if self.softcap is not None and not (_finite(self.softcap) and self.softcap > 0):
             raise InvalidAttention(f"softcap must be a positive number or None, got {self.softcap!r}")
         if self.slopes is not None:
             if len(self.slopes) != self.num_heads or not all(map(_finite, self.slopes)):
                 raise InvalidAttention(
-                    f"slopes must be one finite number for each of the {self.num_heads} query heads, got {self.slopes!r}"
+                    f"slopes must be one finite number for each of {self.num_heads} query heads, got {self.slopes!r}"
                 )
             object.__setattr__(self, "slopes", tuple(map(float, self.slopes)))
 

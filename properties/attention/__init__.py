@@ -1,1 +1,8 @@
-"""Attention: what a paged kernel must return for a batch, and how far off it may be."""
+"""EQUIVALENCE and BOUNDS: what must hold of the kernels that write and read a paged cache.
+
+`cases.py` are data, `world.py` builds their tensors, `checks.py` says what must hold of them for any `Kernels` (see
+`kernels.py`); `oracle.py` knows what is right, `sanitizer.py` who may touch what, `law.py` does it all beside the
+allocator, as an observer of a session. `repairs.py` mends Triton's interpreter first.
+
+May import torch and Triton, unlike the rest of `properties`. This room may not know: kvcore, Hypothesis.
+"""

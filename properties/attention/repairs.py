@@ -67,6 +67,8 @@ def widen(bits: Array, name: str) -> npt.NDArray[np.float32]:
     # A copy: broadcast arrays are read-only, and torch warns about those.
     raw = torch.from_numpy(np.array(bits, order="C").view(np.int16 if form.bits == torch.int16 else np.uint8))
     wide: npt.NDArray[np.float32] = raw.view(form.torch).to(torch.float32).numpy()
+    # A signalling NaN, which any poison may be, would make numpy warn at its next use.
+    wide[np.isnan(wide)] = np.nan
     return wide
 
 
@@ -80,7 +82,7 @@ def narrow(values: Array, name: str, *, towards_zero: bool = False) -> Array:
         exact = np.array(values, dtype=np.float32, order="C")
     lost = np.isnan(exact)
     # Not left to torch, which has changed its mind about what lies beyond e4m3.
-    kept = exact if form.most is None else np.clip(exact, -form.most, form.most)
+    kept = exact if form.most is None else np.asarray(np.clip(exact, -form.most, form.most))
     raw: Array = torch.from_numpy(kept).to(form.torch).view(form.bits).numpy()
     raw = raw.view(np.uint16 if form.bits == torch.int16 else np.uint8)
     if towards_zero:
@@ -122,8 +124,9 @@ _CHUNK = 1 << 16
 
 def _outer_first(a: Array, b: Array) -> tuple[Array, Array]:
     """[..., M, K] and [..., K, N] as [K, ..., M, 1] and [K, ..., 1, N]: a product of slices is an outer product."""
-    *batch, row, inner = range(a.ndim)
-    return np.ascontiguousarray(a.transpose(inner, *batch, row))[..., None], b.transpose(row, *batch, inner)[..., None, :]
+    *batch, first, second = range(a.ndim)
+    left = np.ascontiguousarray(a.transpose(second, *batch, first))
+    return left[..., None], b.transpose(first, *batch, second)[..., None, :]
 
 
 @np.errstate(all="ignore")

@@ -19,6 +19,7 @@ class Bookkeeping:
     """contents_every: operations between two comparisons of all histories that the index claims, at least."""
 
     needs = frozenset({Capability.INSPECT})
+    excludes: frozenset[Capability] = frozenset()
 
     def __init__(self, contents_every: int) -> None:
         self._every = contents_every

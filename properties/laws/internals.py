@@ -14,6 +14,7 @@ class Internals:
     """every: operations between two runs of the core's check, at least."""
 
     needs = frozenset({Capability.CHECK})
+    excludes: frozenset[Capability] = frozenset()
 
     def __init__(self, every: int) -> None:
         self._every = every

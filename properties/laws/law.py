@@ -5,12 +5,12 @@ This room may not know: any law, the session, any core.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from reference import Judge
+from reference import Judge, Passage
 
-from ..target import Capability, Target
+from ..target import Capability, StepArrays, Target
 
 __all__ = ["Law", "Seen"]
 
@@ -20,6 +20,8 @@ class Seen(Protocol):
 
     judge: Judge
     target: Target
+    step: tuple[Passage, Sequence[tuple[int, int]], StepArrays] | None
+    """The step that the last operation dispatched, its copies and its arrays; None if it was another operation."""
 
     def see(self, look: Callable[..., Any], *values: Any) -> Any:
         """What a method of the target that only shows something returns; whatever it raises is a CRASH."""
@@ -30,6 +32,8 @@ class Law(Protocol):
     """One observer. Raises a `Violation`; changes nothing but its own counters."""
 
     needs: frozenset[Capability]
+    excludes: frozenset[Capability]
+    """What it cannot follow: switched off in its sessions, and said like any capability that is missing."""
 
     def after(self, seen: Seen) -> None:
         """The last operation succeeded and the judge has no objection; `seen.judge.touched` lists its blocks."""

@@ -16,7 +16,7 @@ This room may not know: any core, fuzz.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Any, ClassVar
@@ -27,6 +27,7 @@ from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, i
 
 from reference import Violation
 
+from ..laws import Law
 from ..moves import Moves, Swarm
 from ..operations import Configuration, Operation
 from ..session import Session
@@ -55,6 +56,7 @@ class Binding:
     tally: Tally | None = None
     outside: bool = False
     exact: bool = True
+    laws: Callable[[Configuration], Sequence[Law]] | None = None
 
 
 class AllocatorMachine(RuleBasedStateMachine):
@@ -79,7 +81,8 @@ class AllocatorMachine(RuleBasedStateMachine):
         self.configuration = restrict(configuration, target.capabilities)
         if self.configuration is not configuration:
             target = binding.factory(self.configuration)
-        session = self.session = Session(target, outside=binding.outside, exact=binding.exact)
+        laws = binding.laws(self.configuration) if binding.laws is not None else ()
+        session = self.session = Session(target, outside=binding.outside, exact=binding.exact, laws=laws)
         self._moves = Moves(session, swarm)
         self._run(self._moves.admission, opening)
 
@@ -130,13 +133,15 @@ def machine_for(
     outside: bool = False,
     exact: bool = True,
     tally: Tally | None = None,
+    laws: Callable[[Configuration], Sequence[Law]] | None = None,
 ) -> type[AllocatorMachine]:
     """The machine that drives targets made by `factory`, for `run_state_machine_as_test` or as a `TestCase`.
 
-    record: given every counterexample. outside, exact: as for `Session`. tally: given every machine when it is done.
+    record: given every counterexample. outside, exact: as for `Session`. laws: more laws for each session (the
+    kernels'). tally: given every machine when it is done.
     Hypothesis keeps a small entry for each machine class that was ever run. O(1).
     """
-    binding = Binding(factory, record, tally, outside, exact)
+    binding = Binding(factory, record, tally, outside, exact, laws)
     return type("AllocatorMachine", (AllocatorMachine,), {"binding": binding})
 
 
@@ -174,6 +179,7 @@ def run_machine(
     *,
     outside: bool = False,
     exact: bool = True,
+    laws: Callable[[Configuration], Sequence[Law]] | None = None,
 ) -> MachineReport:
     """Run the machine under these settings and this seed. Prints nothing; may be called again and again.
 
@@ -207,7 +213,7 @@ def run_machine(
             for name, count in counts.items():
                 total[name] = total.get(name, 0) + count
 
-    machine = machine_for(factory, record=keep, tally=tally, outside=outside, exact=exact)
+    machine = machine_for(factory, record=keep, tally=tally, outside=outside, exact=exact, laws=laws)
     quiet: dict[str, Any] = {"verbosity": Verbosity.quiet, "print_blob": False, "report_multiple_bugs": False}
     generated = [phase for phase in chosen.phases if phase is not Phase.reuse]
     begun = perf_counter()

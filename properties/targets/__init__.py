@@ -6,10 +6,17 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..target import TargetFactory
 
-__all__ = ["UnknownTarget", "load"]
+if TYPE_CHECKING:
+    from ..attention.kernels import Kernels
+
+__all__ = ["KernelsFactory", "UnknownTarget", "load", "load_kernels"]
+
+KernelsFactory = Callable[[], "Kernels"]
 
 
 class UnknownTarget(ValueError):
@@ -18,9 +25,23 @@ class UnknownTarget(ValueError):
 
 def load(name: str) -> TargetFactory:
     """The factory called `name`: "kvcore", or "package.module:factory". Raises UnknownTarget."""
+    factory: TargetFactory = _load(name, "")
+    return factory
+
+
+def load_kernels(name: str) -> KernelsFactory:
+    """The factory of kernels called `name`: "kvcore" (a file name_kernels.py here), or "package.module:factory".
+
+    Raises UnknownTarget, also where torch or Triton is not installed.
+    """
+    factory: KernelsFactory = _load(name, "_kernels")
+    return factory
+
+
+def _load(name: str, suffix: str) -> Any:
     module_name, _, attribute = name.partition(":")
     if not attribute:
-        module_name, attribute = f"{__name__}.{module_name}", "make"
+        module_name, attribute = f"{__name__}.{module_name}{suffix}", "make"
     try:
         module = importlib.import_module(module_name)
     except (ImportError, TypeError, ValueError) as error:  # the latter two for names that cannot be a module's
@@ -28,7 +49,7 @@ def load(name: str) -> TargetFactory:
             f"no target {name!r}: cannot import {module_name} ({error}); name a file in properties/targets, "
             "or package.module:factory"
         ) from error
-    factory: TargetFactory | None = getattr(module, attribute, None)
+    factory = getattr(module, attribute, None)
     if not callable(factory):
         raise UnknownTarget(f"no target {name!r}: {module_name} has no callable {attribute!r}")
     return factory

@@ -1,0 +1,151 @@
+"""The results as pictures, from the file alone.
+
+This room may not know: torch, devices, how anything was measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .results import Results
+
+__all__ = ["NoMatplotlib", "draw"]
+
+
+class NoMatplotlib(Exception):
+    """There is no matplotlib here."""
+
+
+def draw(results: Results, folder: Path) -> list[Path]:
+    """Write a PNG for each kind of measurement that there is. Returns their paths. Raises NoMatplotlib."""
+    try:
+        import matplotlib  # type: ignore[import-not-found,unused-ignore]
+    except ImportError:
+        raise NoMatplotlib from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot  # type: ignore[import-not-found,unused-ignore]
+
+    folder.mkdir(parents=True, exist_ok=True)
+    device = str(results.data["device"].get("name", "unknown device"))
+    written = []
+    pictures: tuple[tuple[str, Callable[[Any, dict[str, Any]], bool]], ...] = (
+        ("decode", _decode),
+        ("prefill", _prefill),
+        ("price", _price),
+        ("goals", _goals),
+    )
+    for name, picture in pictures:
+        figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
+        if picture(axes, results.data):
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.set_title(f"{axes.get_title()}, {device}", loc="left")
+            path = folder / f"{name}.png"
+            figure.savefig(path, dpi=150)
+            written.append(path)
+        pyplot.close(figure)
+    return written
+
+
+def _by(rows: list[dict[str, Any]], x: str, y: str) -> dict[str, list[tuple[float, float, str]]]:
+    """who -> [(x, y, name)], in order of x."""
+    series: dict[str, list[tuple[float, float, str]]] = {}
+    for row in rows:
+        series.setdefault(row["who"], []).append((row[x], row[y], row["name"]))
+    return {who: sorted(points) for who, points in series.items()}
+
+
+def _decode(axes: Any, data: dict[str, Any]) -> bool:
+    """Bandwidth against the bytes of K and V, under what a copy reaches."""
+    rows = [row for row in data["rows"] if row["part"] == "decode"]
+    for who, points in _by(rows, "bytes", "bytes_per_s").items():
+        ours = who == "kvcore"
+        axes.plot(
+            [x / 1e6 for x, _, _ in points],
+            [y / 1e12 for _, y, _ in points],
+            marker="o" if ours else "x",
+            linestyle="" if ours else ":",
+            label=who,
+            zorder=3 if ours else 2,
+        )
+        for x, y, name in points if ours else ():
+            axes.annotate(name, (x / 1e6, y / 1e12), textcoords="offset points", xytext=(4, 5), fontsize=7)
+    copy = data["measured"].get("copy_bytes_per_s")
+    if copy:
+        axes.axhline(copy / 1e12, color="gray", linewidth=1)
+        axes.annotate("copy, read and write", (0.01, copy / 1e12), xycoords=("axes fraction", "data"), va="bottom")
+        axes.axhline(0.9 * copy / 1e12, color="gray", linewidth=1, linestyle="--")
+        axes.annotate("90 %", (0.01, 0.9 * copy / 1e12), xycoords=("axes fraction", "data"), va="top")
+    axes.set_xscale("log")
+    axes.set_ylim(bottom=0)
+    axes.set(xlabel="K and V, MB", ylabel="TB/s", title="Decode: bytes of K and V in a second")
+    axes.legend(frameon=False, loc="lower right")
+    return bool(rows)
+
+
+def _prefill(axes: Any, data: dict[str, Any]) -> bool:
+    """Rate against the prompt's length, under what a product of matrices reaches."""
+    rows = [row for row in data["rows"] if row["part"] == "prefill"]
+    whole = [row for row in rows if not row["chunk"] and row["name"].startswith("1 x ") and "," not in row["name"]]
+    for who, points in _by(whole, "length", "flop_per_s").items():
+        ours = who == "kvcore"
+        axes.plot(
+            [x for x, _, _ in points],
+            [y / 1e12 for _, y, _ in points],
+            marker="o" if ours else "x",
+            linestyle="-" if ours else ":",
+            label=who,
+        )
+    for row in rows:
+        if row not in whole and row["who"] == "kvcore":
+            axes.plot([row["length"]], [row["flop_per_s"] / 1e12], marker="D", linestyle="", color="gray")
+            axes.annotate(
+                row["name"],
+                (row["length"], row["flop_per_s"] / 1e12),
+                textcoords="offset points",
+                xytext=(4, -9),
+                fontsize=7,
+            )
+    product = data["measured"].get("matmul_flop_per_s")
+    if product:
+        axes.axhline(product / 1e12, color="gray", linewidth=1)
+        axes.annotate("bf16 products", (0.01, product / 1e12), xycoords=("axes fraction", "data"), va="bottom")
+    axes.set_xscale("log", base=2)
+    axes.set_ylim(bottom=0)
+    axes.set(xlabel="tokens of a prompt", ylabel="TFLOP/s", title="Prefill, causal")
+    if whole:
+        axes.legend(frameon=False, loc="lower right")
+    return bool(rows)
+
+
+def _price(axes: Any, data: dict[str, Any]) -> bool:
+    """What leaves of 512 cost."""
+    rows = [row for row in data["rows"] if row["part"] == "tax" and row["who"] != "one leaf"]
+    labels = [f"{row['kind']} {row['name']}, {row['schedule']}" for row in rows]
+    axes.barh(range(len(rows)), [100 * row["price"] for row in rows], height=0.6)
+    axes.set_yticks(range(len(rows)), labels)
+    axes.invert_yaxis()
+    axes.axvline(0, color="black", linewidth=0.8)
+    axes.axvline(3, color="gray", linestyle="--", linewidth=1)
+    axes.annotate("3 %", (3, 0), xycoords=("data", "axes fraction"), ha="left", va="bottom")
+    axes.set(xlabel="more time than with one leaf, %", title="The price of invariance")
+    return bool(rows)
+
+
+def _goals(axes: Any, data: dict[str, Any]) -> bool:
+    """Measured over aimed at; the other way round where less is better."""
+    goals = [
+        goal for goal in data["goals"] if goal["measured"] is not None and goal["measured"] > 0 and goal["target"] > 0
+    ]
+    ratios = [
+        goal["measured"] / goal["target"] if goal["at_least"] else goal["target"] / goal["measured"] for goal in goals
+    ]
+    shown = [min(ratio, 2.0) for ratio in ratios]
+    colours = ["tab:green" if ratio >= 1 else "tab:orange" for ratio in ratios]
+    axes.barh(range(len(goals)), shown, height=0.6, color=colours)
+    axes.set_yticks(range(len(goals)), [goal["name"] for goal in goals])
+    axes.invert_yaxis()
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set(xlabel="times the goal (cut off at 2)", title="Against what was aimed at")
+    return bool(goals)

@@ -1,0 +1,149 @@
+"""What a run has found so far, as the JSON file that is rewritten after every part.
+
+A file that a killed run left is complete but for the part that was running.
+
+This room may not know: torch, or what a part measures.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from .parts import GOALS, PARTS
+
+__all__ = ["SCHEMA", "BadResults", "Results"]
+
+SCHEMA = 1
+"""Of the file; raised by a change that an older reader would misread."""
+
+_OFTEN = 1.0
+"""Seconds between two flushes."""
+
+
+class BadResults(ValueError):
+    """A file that is not results of this schema. Says what was found."""
+
+
+class Results:
+    """The results of one run, and their file.
+
+    data, as in the file:
+
+    - schema, run (an identifier), started (seconds since the epoch), seconds, minutes;
+    - device: facts, by name; measured: copy and matmul rates, bytes/s and FLOP/s;
+    - parts: [{name, title, status, seconds, notes}], status one of pending, running, done, cut (its time was up),
+      skipped (never begun), failed;
+    - checks: [{part, name, holds (null: not decided), said, ...}];
+    - rows: [{part, name, who, seconds, ...}], one for each thing timed;
+    - tables: {name: [rows]}, such as the row-heads compared and differing by axis;
+    - goals: [{name, what, target, unit, at_least, measured (null: not measured), met (null)}].
+    """
+
+    def __init__(self, path: Path, data: dict[str, Any]) -> None:
+        self.path = path
+        self.data = data
+        self._flushed = 0.0
+
+    @classmethod
+    def fresh(cls, path: Path, run: str, minutes: float, parts: tuple[str, ...]) -> Results:
+        """An empty one, with `parts` pending and all others left out of it. Nothing is written yet."""
+        return cls(
+            path,
+            {
+                "schema": SCHEMA,
+                "run": run,
+                "started": time.time(),
+                "seconds": 0.0,
+                "minutes": minutes,
+                "device": {},
+                "measured": {},
+                "parts": [
+                    {"name": part.name, "title": part.title, "status": "pending", "seconds": 0.0, "notes": []}
+                    for part in PARTS
+                    if part.name in parts
+                ],
+                "checks": [],
+                "rows": [],
+                "tables": {},
+                "goals": [{**goal._asdict(), "measured": None, "met": None} for goal in GOALS],
+            },
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        """What `flush` wrote. Raises BadResults."""
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise BadResults(f"{path}: {error}") from None
+        found = data.get("schema") if isinstance(data, dict) else None
+        if found != SCHEMA:
+            raise BadResults(f"{path} has schema {found!r}; this version reads {SCHEMA}")
+        missing = {"run", "device", "measured", "parts", "checks", "rows", "tables", "goals"} - data.keys()
+        if missing:
+            raise BadResults(f"{path} lacks {', '.join(sorted(missing))}")
+        return cls(path, data)
+
+    def flush(self) -> None:
+        """Write the file anew, so that a reader finds the old or the new one whole."""
+        self.data["seconds"] = time.time() - self.data["started"]
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        partial = self.path.with_name(self.path.name + ".partial")
+        partial.write_text(json.dumps(self.data, indent=1), encoding="utf-8")
+        os.replace(partial, self.path)
+        self._flushed = time.monotonic()
+
+    def _keep(self) -> None:
+        """Flush if that was not done a moment ago: a part that is killed loses no more than that."""
+        if self.path.exists() and time.monotonic() - self._flushed > _OFTEN:
+            self.flush()
+
+    def part(self, name: str) -> dict[str, Any]:
+        """The entry of a part. Raises KeyError if the run does not have it."""
+        for part in self.data["parts"]:
+            if part["name"] == name:
+                found: dict[str, Any] = part
+                return found
+        raise KeyError(name)
+
+    def check(self, part: str, name: str, holds: bool | None, said: str, **details: object) -> None:
+        """Note a check: what must hold, whether it did, and a sentence of what was seen."""
+        self.data["checks"].append({"part": part, "name": name, "holds": holds, "said": said, **details})
+        self._keep()
+
+    def row(self, part: str, name: str, who: str, **fields: object) -> dict[str, Any]:
+        """Note something timed. Returns the entry."""
+        entry: dict[str, Any] = {"part": part, "name": name, "who": who, **fields}
+        self.data["rows"].append(entry)
+        self._keep()
+        return entry
+
+    def goal(self, name: str, measured: float) -> None:
+        """Set what was measured for a goal. Raises KeyError for one that there is not."""
+        for goal in self.data["goals"]:
+            if goal["name"] == name:
+                goal["measured"] = measured
+                if goal["device"] in str(self.data["device"].get("name", "")):
+                    goal["met"] = measured >= goal["target"] if goal["at_least"] else measured <= goal["target"]
+                return
+        raise KeyError(name)
+
+    def note(self, part: str, text: str) -> None:
+        """Say something about a part, once."""
+        notes = self.part(part)["notes"]
+        if text not in notes:
+            notes.append(text)
+
+    @property
+    def broken(self) -> list[dict[str, Any]]:
+        """The checks that failed."""
+        return [check for check in self.data["checks"] if check["holds"] is False]
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        """The parts that did not come to their end by an error."""
+        return [part for part in self.data["parts"] if part["status"] in ("failed", "running")]

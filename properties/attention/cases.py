@@ -1,0 +1,187 @@
+"""Attention cases as data: a case is a few small values, from which everything is built again.
+
+So a failing case is one line of JSON that replays without Hypothesis (`python -m fuzz kernels --case ...`).
+
+`draw` makes one from choices among few; Hypothesis and the seeded stream both choose, so that there is one generator,
+and the first choice is always the simplest.
+
+This room may not know: torch, kernels, where choices come from.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import TypeVar
+
+__all__ = ["Case", "Choose", "MalformedCase", "draw"]
+
+T = TypeVar("T")
+
+Choose = Callable[[int], int]
+"""choose(n): an integer from 0 to n - 1."""
+
+
+class MalformedCase(ValueError):
+    """JSON that is not a case. Says what was found and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """sequences: (context length, query rows) each. shared: leading blocks that all sequences of enough length share.
+
+    values: what K, V and Q are like. layout: of the cache in memory. filler: table entries beyond a context. spare:
+    blocks that nobody owns. axes: what is varied. tile, leaf, rows: see `How`. fused: queries are a slice of wider
+    rows.
+    """
+
+    sequences: tuple[tuple[int, int], ...] = ((1, 1),)
+    dtype: str = "float32"
+    kv_heads: int = 1
+    group: int = 1
+    head_dim: int = 16
+    block_size: int = 1
+    shared: int = 0
+    window: int | None = None
+    softcap: float | None = None
+    alibi: bool = False
+    values: str = "normal"
+    layout: str = "heads first"
+    filler: str = "minus one"
+    spare: int = 1
+    fused: bool = False
+    native_fp8: bool = True
+    tile: int = 16
+    leaf: int = 32
+    rows: tuple[int, ...] = (16, 16)
+    axes: tuple[str, ...] = ()
+    seed: int = 0
+
+    @property
+    def query_rows(self) -> int:
+        return sum(rows for _, rows in self.sequences)
+
+    @property
+    def row_heads(self) -> int:
+        return self.query_rows * self.kv_heads * self.group
+
+    def to_json(self) -> str:
+        """One line; fields at their default are left out."""
+        default = Case()
+        return json.dumps({name: value for name, value in asdict(self).items() if value != getattr(default, name)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Case:
+        """What `to_json` wrote. Raises MalformedCase."""
+        try:
+            data = json.loads(text)
+        except ValueError as error:
+            raise MalformedCase(f"not JSON: {error}") from None
+        if not isinstance(data, dict):
+            raise MalformedCase(f"a case is an object, got {text:.80}")
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(data) - known):
+            raise MalformedCase(f"a case has no fields {unknown}; it has {', '.join(sorted(known))}")
+        try:
+            for name in ("rows", "axes"):
+                if name in data:
+                    data[name] = tuple(data[name])
+            if "sequences" in data:
+                data["sequences"] = tuple((int(context), int(rows)) for context, rows in data["sequences"])
+        except (TypeError, ValueError):
+            raise MalformedCase(f"sequences are [context, rows] pairs; rows and axes are lists: {text:.200}") from None
+        case = cls(**data)
+        for context, rows in case.sequences:
+            if not 0 <= rows <= context:
+                raise MalformedCase(f"a sequence of {context} tokens cannot have {rows} query rows")
+        return case
+
+
+VALUES = ("normal", "uniform weights", "one key wins", "large scores", "tiny", "zero keys", "large values", "signs")
+LAYOUTS = ("heads first", "slots first", "interleaved", "padded rows")
+FILLERS = ("minus one", "zero", "largest", "stale")
+
+
+def draw(choose: Choose, axes: Sequence[str], budget: int = 48) -> Case:
+    """A case. budget: about how many tiles its base run computes (6 to 10 ms each in Triton's interpreter).
+
+    Lengths are drawn around the edges of tiles, leaves and blocks, where the faults are. O(1).
+    """
+
+    def pick(options: Sequence[T]) -> T:
+        return options[choose(len(options))]
+
+    def sometimes(times: int, of: int) -> bool:
+        return choose(of) >= of - times
+
+    dtype = pick(("float32", "bfloat16", "float16", "float8_e4m3"))
+    head_dim = pick((16, 32, 64, 24, 40, 80, 72, 96, 128, 20) if not sometimes(1, 12) else (192, 256))
+    group = pick((1, 2, 3, 4, 5, 6, 7, 8, 16, 12))
+    kv_heads = pick((1, 2, 3))
+    block_size = pick((1, 2, 3, 4, 5, 7, 8, 16, 17, 64))
+    tile, leaf = pick(((16, 32), (16, 16), (16, 48), (32, 64), (64, 128)))
+    small = max(16, 1 << (group - 1).bit_length())
+    rows = (small, pick((small, 2 * small, 4 * small)))
+
+    left = max(budget // kv_heads, 4)
+    sequences: list[tuple[int, int]] = []
+    for _ in range(pick((1, 2, 3, 4, 5))):
+        edge = pick((1, tile, leaf, block_size, 2 * leaf, 2 * tile, leaf + tile, 3 * block_size))
+        context = max(edge + pick((0, -1, 1, 2, -2, 5)), 0)
+        context = min(context, max(left // 2, 2) * tile)
+        length = min(
+            pick(
+                (
+                    1,
+                    context,
+                    0 if context < 3 else 2,
+                    max(context // 2, 1),
+                    context - 1,
+                    rows[1] // group + 1,
+                    tile + 1,
+                    0,
+                )
+            ),
+            context,
+        )
+        length = max(length, 0)
+        # Tiles of this sequence, if its rows are cut by the smallest programs.
+        cost = -(-context // tile) * -(-length // max(rows[1] // group, 1))
+        if cost > left:
+            length = min(length, max(left // max(-(-context // tile), 1), 1) * (rows[1] // group))
+            cost = left
+        sequences.append((context, length))
+        left -= cost
+        if left < 2:
+            break
+    return Case(
+        sequences=tuple(sequences),
+        dtype=dtype,
+        kv_heads=kv_heads,
+        group=group,
+        head_dim=head_dim,
+        block_size=block_size,
+        shared=pick((0, 1, 2, 5)),
+        window=pick((None, None, 1, 2, 3, tile - 1, tile, tile + 1, leaf + 1, leaf + tile // 2, 1000)),
+        softcap=pick((None, None, None, 30.0, 2.0, 50.0)),
+        alibi=sometimes(1, 5),
+        values=pick((VALUES[0], VALUES[0], VALUES[0], *VALUES)),
+        layout=pick(LAYOUTS),
+        filler=pick(FILLERS),
+        spare=pick((1, 0, 2, 5)),
+        fused=sometimes(1, 3),
+        native_fp8=not sometimes(1, 2),
+        tile=tile,
+        leaf=leaf,
+        rows=rows,
+        axes=_some(choose, axes, 3),
+        seed=choose(1 << 16),
+    )
+
+
+def _some(choose: Choose, options: Sequence[str], count: int) -> tuple[str, ...]:
+    """A few of them, each at most once, in their own order."""
+    left = list(options)
+    chosen = [left.pop(choose(len(left))) for _ in range(min(count, len(left)))]
+    return tuple(option for option in options if option in chosen)

@@ -1,0 +1,155 @@
+"""What kernels must offer to be tested: the protocol, and the plain values that go through it.
+
+An adapter is one file (`properties/targets/kvcore_kernels.py` is ours). It says which of the axes it can be driven
+along; the others are not checked, and the summary says so.
+
+This room may not know: any kernels.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+__all__ = ["AXES", "DTYPES", "Cache", "How", "Kernels", "Spec", "Step", "Watch", "unwatched"]
+
+DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float8_e4m3": torch.float8_e4m3fn,
+}
+
+AXES = {
+    "schedule": "split, direct and mixed schedules",
+    "rows": "how many rows one program holds",
+    "order": "the order of the work list",
+    "placement": "which physical blocks hold the context",
+    "batch": "the other sequences of the batch, and their order",
+    "chunks": "where the prompt is cut, down to single tokens",
+    "padding": "padding of a captured graph",
+    "poison": "what unused slots and blocks hold",
+    "repeat": "running again",
+}
+"""What must not move a bit. The first three and `padding` need the adapter's help."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What is computed. slopes: one a query head, or None. See `reference.attention`."""
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    window: int | None = None
+    softcap: float | None = None
+    slopes: tuple[float, ...] | None = None
+
+
+@dataclass(slots=True)
+class Cache:
+    """keys, values [blocks, kv heads, block size, head dim]: views, of any strides but for the last. scales float32
+    [2, kv heads] for FP8, else None."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+    scales: torch.Tensor | None = None
+
+
+@dataclass(slots=True)
+class Step:
+    """One step. tables int32 [S, M], anything beyond a context; contexts, lengths (query rows) by sequence; slots
+    [rows], -1 for what is not written."""
+
+    tables: npt.NDArray[np.int32]
+    contexts: Sequence[int]
+    lengths: Sequence[int]
+    slots: Sequence[int]
+
+    @property
+    def cu_seqlens(self) -> list[int]:
+        return list(itertools.accumulate(self.lengths, initial=0))
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How the step is to be run: nothing of it may move a bit, but for tile and leaf.
+
+    schedule: direct, split, mixed (every second sequence) or auto. rows: of the lanes, few first. shuffle: a seed for
+    the work list's order. padded: as a captured graph pads. tile, leaf: where tiles and leaves are cut, for kernels
+    that can choose; native_fp8: by the type's conversion, or by integer steps.
+    """
+
+    schedule: str = "auto"
+    rows: tuple[int, ...] = (16, 64)
+    shuffle: int | None = None
+    padded: bool = False
+    tile: int = 32
+    leaf: int = 64
+    native_fp8: bool = True
+
+
+Watch = Callable[[dict[str, torch.Tensor], Sequence[torch.Tensor]], AbstractContextManager[None]]
+"""What an adapter calls around its launches, for the sanitizer: its own tensors by name, free to be touched, and its
+choosers: int32 tensors [n, k] whose first column, when a program loads it, says for which sequence that program works
+(without one, a program may read what any sequence of the batch may)."""
+
+
+class Kernels(Protocol):
+    """Kernels under test. Every call raises or does what it says."""
+
+    name: str
+    axes: frozenset[str]
+
+    def supports(self, spec: Spec, dtype: str, block_size: int) -> str | None:
+        """Why it cannot run this, or None."""
+        ...
+
+    def store(
+        self,
+        keys: torch.Tensor,
+        values: torch.Tensor,
+        cache: Cache,
+        slots: Sequence[int],
+        watch: Watch,
+        *,
+        tags: torch.Tensor | None = None,
+        token_tags: Sequence[int] | None = None,
+    ) -> None:
+        """Write T tokens' K/V [T, kv heads, D] to their slots."""
+        ...
+
+    def attend(
+        self, queries: torch.Tensor, cache: Cache, step: Step, spec: Spec, how: How, out: torch.Tensor, watch: Watch
+    ) -> None:
+        """Fill out [T, heads, D] (float32 or the queries' dtype)."""
+        ...
+
+    def copy(self, cache: Cache, pairs: Sequence[tuple[int, int]], watch: Watch) -> None:
+        """Copy whole blocks, (source, destination)."""
+        ...
+
+    def audit(
+        self,
+        tags: torch.Tensor,
+        tables: npt.NDArray[np.int32],
+        block_size: int,
+        expected: Sequence[Sequence[int]],
+        watch: Watch,
+    ) -> list[int]:
+        """For each expected tag of each sequence's first positions, concatenated: -1 if it is there, else another
+        number."""
+        ...
+
+
+def unwatched(tensors: dict[str, torch.Tensor], choosers: Sequence[torch.Tensor]) -> AbstractContextManager[None]:
+    """No sanitizer."""
+    return nullcontext()

@@ -1,0 +1,186 @@
+"""The KV sanitizer: which addresses a kernel touches, and whether the program that does may.
+
+In Triton's interpreter every load and store passes here as an array of addresses. Each address is looked up in the
+*regions* known for the launch: the tensors that the test made, element by element labelled (which slot, which row), and
+the adapter's own. What lies outside every region is a wild access. What lies in a labelled region must carry a label
+that is allowed to the program: a program that works for one sequence may read that sequence's slots, not another's,
+although both hold valid numbers. No number shows that a masked weight made such a read harmless today.
+
+An access that is not allowed is noted and masked off, so that a wild store corrupts nothing, and the launch goes on.
+
+This room may not know: kernels, caches, cases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from triton.runtime import interpreter
+
+__all__ = ["Region", "Report", "Sanitizer", "labelled"]
+
+Allowed = Mapping[int | None, npt.NDArray[np.bool_]]
+"""By sequence, or None for a program that has none: which labels are allowed; its last entry, for label -1, is
+False."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """The whole memory behind one tensor. labels: of each element of that memory, -1 for nobody's; None: all is
+    allowed. reads, writes: see `Allowed`; None: none at all."""
+
+    name: str
+    low: int
+    high: int
+    size: int
+    labels: npt.NDArray[np.int32] | None = None
+    reads: Allowed | None = None
+    writes: Allowed | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One access that was not allowed. kind: "load" or "store"; region None: wild; labels: the first few."""
+
+    kind: str
+    region: str | None
+    labels: tuple[int, ...]
+    program: tuple[int, ...]
+    sequence: int | None
+
+    def __str__(self) -> str:
+        who = f"program {self.program}" + (
+            "" if self.sequence is None else f", which works for sequence {self.sequence}"
+        )
+        if self.region is None:
+            return f"{self.kind} outside every tensor by {who}"
+        return f"{self.kind} of {self.region} {', '.join(map(str, self.labels))} by {who}, to whom it is not allowed"
+
+
+def labelled(
+    name: str,
+    tensor: torch.Tensor,
+    labels: torch.Tensor,
+    *,
+    reads: Allowed | None = None,
+    writes: Allowed | None = None,
+) -> Region:
+    """The region of `tensor`, a view of any strides into its storage; labels has its shape (int32). O(storage)."""
+    storage = tensor.untyped_storage()
+    size = tensor.element_size()
+    plain = torch.full((storage.nbytes() // size,), -1, dtype=torch.int32)
+    plain.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset()).copy_(labels)
+    low = storage.data_ptr()
+    return Region(name, low, low + storage.nbytes(), size, plain.numpy(), reads, writes)
+
+
+def _own(name: str, tensor: torch.Tensor) -> Region:
+    storage = tensor.untyped_storage()
+    low = storage.data_ptr()
+    return Region(name, low, low + storage.nbytes(), tensor.element_size())
+
+
+@dataclass(slots=True)
+class Sanitizer:
+    """Watches launches. reports: what was not allowed, at most `LIMIT`. accesses: elements looked at."""
+
+    LIMIT = 16
+
+    reports: list[Report] = field(default_factory=list)
+    accesses: int = 0
+    _regions: list[Region] = field(default_factory=list)
+    _lows: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    _choosers: list[tuple[int, int, int]] = field(default_factory=list)
+    _program: tuple[int, ...] = ()
+    _sequence: int | None = None
+
+    @contextlib.contextmanager
+    def watch(
+        self, regions: Sequence[Region], own: Mapping[str, torch.Tensor], choosers: Sequence[torch.Tensor]
+    ) -> Iterator[None]:
+        """While this lasts, every access of the interpreter is checked. Regions of one storage: the first counts."""
+        known = {region.low: region for region in (_own(name, tensor) for name, tensor in own.items())}
+        known.update((region.low, region) for region in reversed(regions))
+        self._regions = sorted((region for region in known.values() if region.high > region.low), key=lambda r: r.low)
+        self._lows = np.array([region.low for region in self._regions], dtype=np.int64)
+        self._choosers = [
+            (chooser.data_ptr(), chooser.data_ptr() + chooser.numel() * 4, 4 * chooser.stride(0))
+            for chooser in choosers
+            if chooser.numel()
+        ]
+        self._program, self._sequence = (), None
+        builder = interpreter.InterpreterBuilder
+        load, store = builder.create_masked_load, builder.create_masked_store
+
+        def masked_load(builder: Any, pointers: Any, mask: Any, *rest: Any) -> Any:
+            result = load(builder, pointers, self._look(builder, "load", pointers, mask), *rest)
+            if self._choosers and pointers.data.size == 1:
+                address = int(pointers.data.flat[0])
+                for low, high, step in self._choosers:
+                    if low <= address < high and (address - low) % step == 0:
+                        self._sequence = int(result.data.flat[0])
+            return result
+
+        def masked_store(builder: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:
+            return store(builder, pointers, value, self._look(builder, "store", pointers, mask), *rest)
+
+        builder.create_masked_load, builder.create_masked_store = masked_load, masked_store
+        try:
+            yield
+        finally:
+            builder.create_masked_load, builder.create_masked_store = load, store
+
+    def _look(self, builder: Any, kind: str, pointers: Any, mask: Any) -> Any:
+        if builder.grid_idx != self._program:
+            self._program, self._sequence = builder.grid_idx, None
+        addresses = np.asarray(pointers.data)
+        wanted = np.broadcast_to(np.asarray(mask.data), addresses.shape)
+        touched = addresses[wanted].astype(np.int64)
+        if not touched.size:
+            return mask
+        self.accesses += touched.size
+        fine = self._allowed(kind, touched)
+        if fine.all():
+            return mask
+        left = wanted.copy()
+        left[wanted] = fine
+        return type(mask)(left, mask.dtype)
+
+    def _allowed(self, kind: str, addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        place = np.searchsorted(self._lows, addresses, side="right") - 1
+        first = int(place[0])
+        if (place == first).all():
+            return self._in_region(kind, first, addresses)
+        fine = np.zeros(addresses.shape, dtype=np.bool_)
+        for number in np.unique(place).tolist():
+            these = place == number
+            fine[these] = self._in_region(kind, number, addresses[these])
+        return fine
+
+    def _in_region(self, kind: str, number: int, addresses: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        region = self._regions[number] if number >= 0 else None
+        inside = np.zeros(addresses.shape, np.bool_) if region is None else addresses < region.high
+        if region is None or not inside.all():
+            self._report(kind, None, ())
+            return inside
+        if region.labels is None:
+            return inside
+        allowed = region.reads if kind == "load" else region.writes
+        labels = region.labels[(addresses - region.low) // region.size]
+        if allowed is None:
+            fine = np.zeros(addresses.shape, np.bool_)
+        else:
+            fine = allowed.get(self._sequence, allowed[None])[labels]
+        if not fine.all():
+            self._report(kind, region.name, tuple(np.unique(labels[~fine])[:4].tolist()))
+        return fine
+
+    def _report(self, kind: str, region: str | None, labels: tuple[int, ...]) -> None:
+        if len(self.reports) < self.LIMIT:
+            self.reports.append(Report(kind, region, labels, tuple(self._program), self._sequence))
