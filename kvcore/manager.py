@@ -51,7 +51,7 @@ from .errors import (
 )
 from .identity import MAX_TOKEN, UNKNOWN, Namespace, Tokens, token_array
 from .invariants import check
-from .pool import BlockPool
+from .pool import BlockPool, Discard
 from .prefix import Content, Root
 from .sequence import PendingCopy, Sequence, Step
 from .statistics import Counters, Statistics
@@ -86,12 +86,15 @@ class BlockManager:
     the rules differ from those, the head of the module says so.
     """
 
-    def __init__(self, config: CacheConfig) -> None:
-        """O(num_blocks)."""
+    def __init__(self, config: CacheConfig, on_discard: Discard | None = None) -> None:
+        """on_discard: for debugging, called with blocks whose content is gone for good (they became free, or are taken
+        for other content) before anybody else gets them; `KVStorage.poison` fills them with NaN. It must not raise or
+        call the manager. O(num_blocks).
+        """
         self.config = config
         self._block_size = config.block_size
         self._block_bytes = 4 * config.block_size
-        self._pool = BlockPool(config.num_blocks)
+        self._pool = BlockPool(config.num_blocks, on_discard)
         self._sequences: dict[Hashable, Sequence] = {}
         self._in_flight: deque[Step] = deque()
         self._next_step = 0

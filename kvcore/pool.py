@@ -21,20 +21,35 @@ This room may not know: tokens, sequences, steps.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from .prefix import PrefixIndex
 
-__all__ = ["BlockPool"]
+__all__ = ["BlockPool", "Discard"]
+
+
+Discard = Callable[[list[int]], None]
+"""Told of blocks whose content nobody can reach any more: become free, or about to be taken for other content."""
 
 
 class BlockPool:
     """State of all physical blocks. Memory O(num_blocks); only the constructor and `forget` take O(num_blocks)."""
 
-    __slots__ = ("_next", "_previous", "evictions", "free", "index", "num_blocks", "num_cached", "references")
+    __slots__ = (
+        "_next",
+        "_previous",
+        "evictions",
+        "free",
+        "index",
+        "num_blocks",
+        "num_cached",
+        "on_discard",
+        "references",
+    )
 
-    def __init__(self, num_blocks: int) -> None:
+    def __init__(self, num_blocks: int, on_discard: Discard | None = None) -> None:
         self.num_blocks = num_blocks
+        self.on_discard = on_discard
         self.references = [0] * num_blocks
         self.free = deque(range(num_blocks))
         self.index = PrefixIndex(num_blocks)
@@ -76,6 +91,8 @@ class BlockPool:
             self.num_cached -= missing
             self.evictions += missing
             self.index.remove(taken[-missing:])
+            if self.on_discard is not None:
+                self.on_discard(taken[-missing:])
         for block in taken:
             references[block] = 1
         return taken
@@ -97,6 +114,7 @@ class BlockPool:
         end = self.num_blocks
         last = previous[end]
         cached = 0
+        freed = len(self.free)
         for block in blocks:
             left = references[block] - 1
             references[block] = left
@@ -111,6 +129,8 @@ class BlockPool:
         following[last] = end
         previous[end] = last
         self.num_cached += cached
+        if self.on_discard is not None and len(self.free) > freed:
+            self.on_discard(list(self.free)[freed:])
 
     def release_alone(self, blocks: Iterable[int]) -> None:
         """Release blocks whose holder may no longer hold what comes before them: a copy's source, what a truncation cut
@@ -144,7 +164,10 @@ class BlockPool:
 
     def forget(self) -> None:
         """Nothing is published any more; cached blocks become free, in their order. O(num_blocks)."""
-        self.free.extend(self.cached())
+        cached = list(self.cached())
+        self.free.extend(cached)
         self.num_cached = 0
         self._next[self.num_blocks] = self._previous[self.num_blocks] = self.num_blocks
         self.index.clear()
+        if self.on_discard is not None and cached:
+            self.on_discard(cached)

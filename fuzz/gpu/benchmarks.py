@@ -12,6 +12,7 @@ This room may not know: bits.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -41,6 +42,9 @@ _APART = {torch.float32: 256.0, torch.float16: 16.0, torch.bfloat16: 16.0}
 
 _MATH = 2**27
 """Scores up to which SDPA's math back end, which keeps them all, is asked."""
+
+_COPIED = 2**28
+"""Bytes of K and V up to which it is, since it copies them for each query head."""
 
 
 # ---- what the device can do ------------------------------------------------------------------------------------------
@@ -183,7 +187,8 @@ def _decode(context: Context, shape: Decode) -> dict[str, Any]:
 def _back_ends(pool: Pool, rows: int) -> list[str]:
     """SDPA's, by torch's names; math, which keeps all scores, for small shapes alone."""
     scores = len(pool.lengths) * pool.spec.num_heads * rows * max(pool.lengths)
-    return ["FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", *(["MATH"] if scores <= _MATH else [])]
+    small = scores <= _MATH and pool.total * pool.bytes_per_token <= _COPIED
+    return ["FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", *(["MATH"] if small else [])]
 
 
 def _note_bytes(
@@ -541,7 +546,9 @@ def _moved(context: Context, name: str, bytes_: int, timing: Timing) -> dict[str
 def _guarded(context: Context, name: str, act: Callable[..., Any], *arguments: Any) -> Any:
     """What `act` returns; None if it failed, which is noted as a failed check: these shapes are supported."""
     try:
-        return act(context, *arguments)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # SDPA's, on what it cannot do; its errors are noted
+            return act(context, *arguments)
     except torch.cuda.OutOfMemoryError as error:
         context.release()
         context.note(f"{name}: {str(error).splitlines()[0][:200]}")

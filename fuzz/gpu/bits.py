@@ -392,9 +392,9 @@ def _one_setting(context: Context, setting: Setting, tally: Tally, seconds: floa
     )
     if context.device.type == "cuda":
         small = [segment._replace(start=segment.stop - 1) for segment in subject.world.whole()]
-        calls = [
-            partial(subject.compare, "", "", small, tiles=(tiling,), schedule="split") for tiling in setting.tilings
-        ]
+        calls = [partial(subject.compare, "", "", both, schedule="split") for both in (small, subject.world.whole())]
+        for tiling in setting.tilings:
+            calls.append(partial(subject.compare, "", "", small, tiles=(tiling,), schedule="split"))
         scratch, subject.tally = subject.tally, Tally()  # what is only compiled counts for nothing
         compile_ahead(calls, context.device)
         subject.tally = scratch

@@ -218,7 +218,8 @@ class Pool:
 class World(Pool):
     """A pool of one layer whose content is known: every sequence is written, each position has a query.
 
-    written: whether it is so already, or will be by a call of `write`. like: another world with the same content elsewhere: its tokens are written to this one's blocks.
+    written: whether it is so already, or will be by a call of `write`.
+    like: another world with the same content elsewhere: its tokens are written to this one's blocks.
     queries [tokens, query heads, D]; keys, values [tokens, kv heads, D], as they were given to `store_kv`.
     """
 

@@ -35,13 +35,13 @@ class Part(NamedTuple):
 
 
 PARTS = (
-    Part("rates", 15, "what the device can do: copy bandwidth, bf16 matrix products"),
+    Part("rates", 15, "what the device can do, copy bandwidth and bf16 products"),
     Part("correctness", 100, "against float64, every unused slot poisoned"),
     Part("bits", 95, "one data set, many schedules, bit by bit"),
     Part("units", 25, "mma.sync against wgmma, bit by bit"),
-    Part("decode", 75, "decode beside SDPA"),
-    Part("prefill", 60, "prefill beside SDPA"),
-    Part("tax", 25, "the price of invariance: leaves of 512 against one leaf"),
+    Part("decode", 75, "one token a sequence, beside SDPA"),
+    Part("prefill", 60, "whole prompts and chunks, beside SDPA"),
+    Part("tax", 25, "the price of invariance, leaves of 512 against one leaf"),
     Part("moves", 20, "store and copy"),
     Part("large", 25, "a cache of more than 2**31 elements"),
 )
@@ -63,7 +63,12 @@ class Goal(NamedTuple):
 
 
 GOALS = (
-    Goal("decode-uniform", "decode, equal lengths, KV of 512 MB and more, blocks of 16: worst", 0.90, "of copy"),
+    Goal(
+        "decode-uniform",
+        "decode, equal lengths, groups of 4 and 8, KV of 512 MB and more, blocks of 16: worst",
+        0.90,
+        "of copy",
+    ),
     Goal("decode-zipf", "decode, Zipf lengths", 0.85, "of copy"),
     Goal("decode-block-1", "decode, blocks of 1 token", 0.80, "of copy"),
     Goal("decode-long", "decode, one sequence of 128k", 0.80, "of copy"),

@@ -30,17 +30,17 @@ def draw(results: Results, folder: Path) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     device = str(results.data["device"].get("name", "unknown device"))
     written = []
-    pictures: tuple[tuple[str, Callable[[Any, dict[str, Any]], bool]], ...] = (
-        ("decode", _decode),
-        ("prefill", _prefill),
-        ("price", _price),
-        ("goals", _goals),
+    pictures: tuple[tuple[str, str, Callable[[Any, dict[str, Any]], bool]], ...] = (
+        ("decode", "Decode: bytes of K and V in a second", _decode),
+        ("prefill", "Prefill, causal", _prefill),
+        ("price", "The price of invariance", _price),
+        ("goals", "Against what was aimed at", _goals),
     )
-    for name, picture in pictures:
+    for name, title, picture in pictures:
         figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
         if picture(axes, results.data):
             axes.spines[["top", "right"]].set_visible(False)
-            axes.set_title(f"{axes.get_title()}, {device}", loc="left")
+            axes.set_title(f"{title}, {device}", loc="left")
             path = folder / f"{name}.png"
             figure.savefig(path, dpi=150)
             written.append(path)
@@ -48,29 +48,26 @@ def draw(results: Results, folder: Path) -> list[Path]:
     return written
 
 
-def _by(rows: list[dict[str, Any]], x: str, y: str) -> dict[str, list[tuple[float, float, str]]]:
-    """who -> [(x, y, name)], in order of x."""
-    series: dict[str, list[tuple[float, float, str]]] = {}
-    for row in rows:
-        series.setdefault(row["who"], []).append((row[x], row[y], row["name"]))
-    return {who: sorted(points) for who, points in series.items()}
+def _kind(row: dict[str, Any]) -> str:
+    """kvcore's rows by what is special about them, which the names say; SDPA's by back end."""
+    if row["who"] != "kvcore":
+        return str(row["who"])
+    first, *more = (word.strip() for word in row["name"].split(","))
+    special = [word for word in [first, *more] if word.startswith(("Zipf", "FP8", "blocks", "group"))]
+    return f"kvcore, {', '.join(special)}" if special else "kvcore"
 
 
 def _decode(axes: Any, data: dict[str, Any]) -> bool:
     """Bandwidth against the bytes of K and V, under what a copy reaches."""
     rows = [row for row in data["rows"] if row["part"] == "decode"]
-    for who, points in _by(rows, "bytes", "bytes_per_s").items():
-        ours = who == "kvcore"
-        axes.plot(
-            [x / 1e6 for x, _, _ in points],
-            [y / 1e12 for _, y, _ in points],
-            marker="o" if ours else "x",
-            linestyle="" if ours else ":",
-            label=who,
-            zorder=3 if ours else 2,
-        )
-        for x, y, name in points if ours else ():
-            axes.annotate(name, (x / 1e6, y / 1e12), textcoords="offset points", xytext=(4, 5), fontsize=7)
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        series.setdefault(_kind(row), []).append((row["bytes"] / 1e6, row["bytes_per_s"] / 1e12))
+    for kind, points in series.items():
+        ours = kind.startswith("kvcore")
+        marker = "o" if kind == "kvcore" else "D" if ours else "x"
+        x, y = zip(*sorted(points), strict=True)
+        axes.plot(x, y, marker=marker, linestyle="", label=kind, zorder=3 if ours else 2)
     copy = data["measured"].get("copy_bytes_per_s")
     if copy:
         axes.axhline(copy / 1e12, color="gray", linewidth=1)
@@ -79,8 +76,9 @@ def _decode(axes: Any, data: dict[str, Any]) -> bool:
         axes.annotate("90 %", (0.01, 0.9 * copy / 1e12), xycoords=("axes fraction", "data"), va="top")
     axes.set_xscale("log")
     axes.set_ylim(bottom=0)
-    axes.set(xlabel="K and V, MB", ylabel="TB/s", title="Decode: bytes of K and V in a second")
-    axes.legend(frameon=False, loc="lower right")
+    axes.set(xlabel="K and V, MB", ylabel="TB/s")
+    if rows:
+        axes.legend(frameon=False, loc="lower right", fontsize=8)
     return bool(rows)
 
 
@@ -88,15 +86,13 @@ def _prefill(axes: Any, data: dict[str, Any]) -> bool:
     """Rate against the prompt's length, under what a product of matrices reaches."""
     rows = [row for row in data["rows"] if row["part"] == "prefill"]
     whole = [row for row in rows if not row["chunk"] and row["name"].startswith("1 x ") and "," not in row["name"]]
-    for who, points in _by(whole, "length", "flop_per_s").items():
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in whole:
+        series.setdefault(row["who"], []).append((row["length"], row["flop_per_s"] / 1e12))
+    for who, points in series.items():
         ours = who == "kvcore"
-        axes.plot(
-            [x for x, _, _ in points],
-            [y / 1e12 for _, y, _ in points],
-            marker="o" if ours else "x",
-            linestyle="-" if ours else ":",
-            label=who,
-        )
+        x, y = zip(*sorted(points), strict=True)
+        axes.plot(x, y, marker="o" if ours else "x", linestyle="-" if ours else ":", label=who)
     for row in rows:
         if row not in whole and row["who"] == "kvcore":
             axes.plot([row["length"]], [row["flop_per_s"] / 1e12], marker="D", linestyle="", color="gray")
@@ -112,8 +108,10 @@ def _prefill(axes: Any, data: dict[str, Any]) -> bool:
         axes.axhline(product / 1e12, color="gray", linewidth=1)
         axes.annotate("bf16 products", (0.01, product / 1e12), xycoords=("axes fraction", "data"), va="bottom")
     axes.set_xscale("log", base=2)
+    ticks = sorted({row["length"] for row in whole})
+    axes.set_xticks(ticks, [f"{tick // 1024}k" if tick % 1024 == 0 else str(tick) for tick in ticks])
     axes.set_ylim(bottom=0)
-    axes.set(xlabel="tokens of a prompt", ylabel="TFLOP/s", title="Prefill, causal")
+    axes.set(xlabel="tokens of a prompt", ylabel="TFLOP/s")
     if whole:
         axes.legend(frameon=False, loc="lower right")
     return bool(rows)
@@ -129,7 +127,7 @@ def _price(axes: Any, data: dict[str, Any]) -> bool:
     axes.axvline(0, color="black", linewidth=0.8)
     axes.axvline(3, color="gray", linestyle="--", linewidth=1)
     axes.annotate("3 %", (3, 0), xycoords=("data", "axes fraction"), ha="left", va="bottom")
-    axes.set(xlabel="more time than with one leaf, %", title="The price of invariance")
+    axes.set(xlabel="more time than with one leaf, %")
     return bool(rows)
 
 
@@ -147,5 +145,5 @@ def _goals(axes: Any, data: dict[str, Any]) -> bool:
     axes.set_yticks(range(len(goals)), [goal["name"] for goal in goals])
     axes.invert_yaxis()
     axes.axvline(1, color="black", linewidth=0.8)
-    axes.set(xlabel="times the goal (cut off at 2)", title="Against what was aimed at")
+    axes.set(xlabel="times the goal (cut off at 2)")
     return bool(goals)

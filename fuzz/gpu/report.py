@@ -224,7 +224,8 @@ def _checks(results: Results, console: Console) -> None:
     console.print()
     said = f"{held:,} of {len(checks):,} checks hold"
     if results.broken:
-        console.print(f"[bold red]{len(results.broken)} checks failed[/]: {said}")
+        failed = "1 check" if len(results.broken) == 1 else f"{len(results.broken):,} checks"
+        console.print(f"[bold red]{failed} failed[/]: {said}")
     elif results.failed:
         names = ", ".join(part["name"] for part in results.failed)
         console.print(f"[bold red]failed to run: {names}[/]; {said}", soft_wrap=True)

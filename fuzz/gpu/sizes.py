@@ -217,7 +217,7 @@ _DECODE = (
     _decode("8 x 1k", (1024,) * 8, compared=True),
     _decode("128 x 256", (256,) * 128, compared=True),
     _decode("64 x 1k", (1024,) * 64, compared=True),
-    _decode("32 x 4k, group 1", (4096,) * 32, group=1, goal="decode-uniform"),
+    _decode("32 x 4k, group 1", (4096,) * 32, group=1),
     _decode("Zipf, 64, longest 64k, FP8", _zipf(64, 65536, 8), _FP8),
     _decode("32 x 4k, blocks of 64", (4096,) * 32, block_size=64),
     _decode("128 x 32", (32,) * 128),

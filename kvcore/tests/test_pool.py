@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from kvcore import BlockManager, CacheConfig, OutOfBlocks
 from kvcore.pool import BlockPool
 
 
@@ -152,3 +153,44 @@ def test_a_random_walk_agrees_with_two_plain_lists(seed: int):
         assert pool.references == count
         assert list(pool.free) == free
         assert list(pool.cached()) == cached and pool.num_cached == len(cached)
+
+
+def test_discarded_blocks_are_told_once_before_anybody_gets_them() -> None:
+    """A random run: what is free has been told since it was last held; what is evicted is told when it is taken."""
+    rng = Random(5)
+    gone: set[int] = set(range(6))
+
+    def discard(blocks: list[int]) -> None:
+        assert not gone & set(blocks)
+        assert len(set(blocks)) == len(blocks)
+        gone.update(blocks)
+
+    manager = BlockManager(CacheConfig(num_blocks=6, block_size=2), on_discard=discard)
+    evictions = resets = 0
+    for number in range(2000):
+        live = list(manager._sequences)
+        choice = rng.random()
+        try:
+            if choice < 0.4:
+                manager.allocate(number, [rng.randrange(2) for _ in range(rng.randint(1, 6))])
+            elif choice < 0.7 and live:
+                request = rng.choice(live)
+                sequence = manager.sequence(request)
+                if len(sequence) > sequence.scheduled:
+                    manager.complete(manager.dispatch([(request, len(sequence) - sequence.scheduled)]))
+                manager.append(request, [1])
+            elif choice < 0.72:
+                resets += 1
+                manager.reset()
+            elif live:
+                manager.free(rng.choice(live))
+        except OutOfBlocks:
+            continue
+        pool = manager._pool
+        active = {block for block in range(6) if pool.references[block]}
+        evictions += pool.evictions > 0
+        # Whoever holds a block now was given one that was told of, or a hit, whose content is still good.
+        gone -= active
+        assert gone == set(pool.free)
+    assert evictions
+    assert resets

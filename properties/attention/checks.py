@@ -25,7 +25,7 @@ from .kernels import AXES, How, Kernels, Step
 from .launch import Launches
 from .oracle import exact
 from .tolerance import tolerance
-from .world import Arena, Placement, World
+from .world import NAN, Arena, Placement, World
 
 __all__ = ["Checker", "Counts", "Piece"]
 
@@ -99,6 +99,7 @@ class Checker:
             "chunks": self._chunks,
             "padding": self._padding,
             "poison": self._poison,
+            "copies": self._copies,
             "repeat": self._repeat,
         }
         assert set(self._axes) == set(AXES)
@@ -259,6 +260,31 @@ class Checker:
             self.store(world, arena, base.placement)
             outputs = self.attend(world, arena, base.placement, base.pieces, base.how)
             self._same(base, "poison", f"unused slots full of 0x{poison:02X} bytes", base.pieces, outputs)
+
+    def _copies(self, base: _Base) -> None:
+        """Some blocks of each sequence are copied to spare ones, which then stand in its table; the first ones are
+        overwritten with poison, so that a table read too late shows. Copies need blocks that are contiguous."""
+        world, case = base.world, base.world.case
+        if case.layout not in ("heads first", "interleaved"):
+            return
+        rng = np.random.default_rng([case.seed, 4])
+        held = sorted({block for table in base.placement.tables for block in table})
+        chosen = [block for block in held if rng.random() < 0.5] or held[:1]
+        if not chosen:
+            return
+        count = base.placement.num_blocks
+        pairs = [(block, count + number) for number, block in enumerate(chosen)]
+        rng.shuffle(pairs)
+        arena = world.arena(count + len(chosen))
+        self.store(world, arena, base.placement)
+        self.launches.copy(arena, pairs)
+        for cache in (arena.cache.keys, arena.cache.values):
+            cache.view(torch.uint8)[chosen] = NAN
+        moved = dict(pairs)
+        tables = tuple(tuple(moved.get(block, block) for block in table) for table in base.placement.tables)
+        placement = Placement(count + len(chosen), tables)
+        outputs = self.attend(world, arena, placement, base.pieces, base.how)
+        self._same(base, "copies", "blocks copied", base.pieces, outputs)
 
     def _batch(self, base: _Base) -> None:
         backwards = base.pieces[::-1]

@@ -36,6 +36,7 @@ AXES = {
     "chunks": "where the prompt is cut, down to single tokens",
     "padding": "padding of a captured graph",
     "poison": "what unused slots and blocks hold",
+    "copies": "blocks copied on write, and tables switched to the copies",
     "repeat": "running again",
 }
 """What must not move a bit. The first three and `padding` need the adapter's help."""
