@@ -22,7 +22,7 @@ from properties.target import TargetFactory
 from reference import PROPERTIES
 
 from .counterexample import Counterexample, versions, write
-from .engines import Clock, Tally, hypothesis, swarm, trace
+from .engines import Clock, Tally, hypothesis, kernels, swarm, trace
 from .run import Judging
 from .shrink import shrink
 from .trace import Request, TraceReport
@@ -45,10 +45,10 @@ __all__ = [
 CLEAN, VIOLATION, USAGE, HARNESS, NOTHING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 """Exit statuses, of campaigns and of every command."""
 
-ENGINES = ("trace", "walk", "hypothesis")
+ENGINES = ("trace", "walk", "hypothesis", "kernels")
 
-_ENGINES = {"walk": swarm, "hypothesis": hypothesis}
-_SHARES = {"walk": 0.6, "hypothesis": 0.4}
+_ENGINES = {"walk": swarm, "hypothesis": hypothesis, "kernels": kernels}
+_SHARES = {"walk": 0.5, "hypothesis": 0.3, "kernels": 0.2}
 _ROUND = 5.0
 """Seconds in which every engine has one turn, of its share; less where the budget is short."""
 
@@ -72,7 +72,10 @@ class Display(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do. budget and shrink are seconds; max_findings ends the campaign (each property is one finding)."""
+    """What to do. budget and shrink are seconds; max_findings ends the campaign (each property is one finding).
+
+    kernels: what the engine of that name runs each step on; without any, that engine does nothing.
+    """
 
     target: str
     seed: str
@@ -80,6 +83,7 @@ class Plan:
     out: Path
     engines: tuple[str, ...] = ENGINES
     judging: Judging = Judging()
+    kernels: str = ""
     shrink: float = 10.0
     max_findings: int = 1
     requests: Sequence[Request] = ()
@@ -176,7 +180,7 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
     target = factory(Configuration())
     exact = plan.judging.exact and target.policy.exact
     capabilities = plan.judging.session(factory, Configuration()).capabilities
-    result.unchecked = unchecked(capabilities, exact, bool(plan.judging.kernels))
+    result.unchecked = unchecked(capabilities, exact, bool(plan.kernels) and "kernels" in plan.engines)
     try:
         _take_turns(result, factory, clock, start, display)
     except KeyboardInterrupt:
@@ -215,7 +219,7 @@ def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: flo
         tally.seconds["trace"] = clock() - began
         if found is not None:
             _settle(result, found, factory, clock, display, known)
-    turns = [engine for engine in plan.engines if engine in _ENGINES]
+    turns = [engine for engine in plan.engines if engine in _ENGINES and (engine != "kernels" or plan.kernels)]
     if plan.budget <= 0:
         return
     # Every engine has one turn, however long the trace took; then turns until the deadline.
@@ -236,7 +240,7 @@ def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: flo
                 factory,
                 plan.target,
                 plan.seed,
-                plan.judging,
+                replace(plan.judging, kernels=plan.kernels) if engine == "kernels" else plan.judging,
                 tally,
                 clock=clock,
                 deadline=until,

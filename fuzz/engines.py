@@ -23,7 +23,7 @@ from .run import Judging, perform
 from .trace import Progress, Request, TraceReport, run_trace
 from .walk import Limits, Walk
 
-__all__ = ["Clock", "Tally", "hypothesis", "swarm", "trace"]
+__all__ = ["Clock", "Tally", "hypothesis", "kernels", "swarm", "trace"]
 
 Clock = Callable[[], float]
 
@@ -73,28 +73,60 @@ def swarm(
     episodes: int | None = None,
     progress: Callable[[], None] | None = None,
     limits: Limits = Limits(),
+    engine: str = "walk",
 ) -> tuple[Counterexample | None, int]:
     """Episodes `first`, `first` + 1, ... of `seed` until `deadline` (or so many `episodes`).
 
     Returns (the counterexample or None, the number of the next episode).
     """
     capabilities = factory(Configuration()).capabilities
+    if judging.kernels:
+        capabilities = judging.session(factory, Configuration()).capabilities
     number = first
     last = None if episodes is None else first + episodes
     while clock() < deadline and (last is None or number < last):
         walk = Walk(f"{seed}/{number}", capabilities, limits)
         run = perform(factory, walk.configuration, walk.operations, judging)
         session = run.session
-        tally.add("walk", session.applied, session.kinds, session.refused, session.skipped, run.events)
+        tally.add(engine, session.applied, session.kinds, session.refused, session.skipped, run.events)
         number += 1
         if run.violation is not None:
             where = Counterexample(
-                walk.configuration, (), target, judging=judging, engine="walk", seed=f"{seed}/{number - 1}"
+                walk.configuration, (), target, judging=judging, engine=engine, seed=f"{seed}/{number - 1}"
             )
             return _found(where, run.violation, run.operations, run.at), number
         if progress is not None and number % 16 == 0:
             progress()
     return None, number
+
+
+def kernels(
+    factory: TargetFactory,
+    target: str,
+    seed: str,
+    judging: Judging,
+    tally: Tally,
+    *,
+    clock: Clock,
+    deadline: float,
+    first: int = 0,
+    progress: Callable[[], None] | None = None,
+) -> tuple[Counterexample | None, int]:
+    """The walk over small pools, with every step run on kernels (`judging.kernels`). Returns what `swarm` does."""
+    limits = Limits(max_blocks=24, max_block_size=8, long_episodes=False)
+    return swarm(
+        factory,
+        target,
+        f"{seed}/kernels",
+        judging,
+        tally,
+        clock=clock,
+        deadline=deadline,
+        first=first,
+        progress=progress,
+        limits=limits,
+        engine="kernels",
+    )
 
 
 _CHUNK = 40

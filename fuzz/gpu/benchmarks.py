@@ -343,8 +343,7 @@ def run_prefill(context: Context) -> None:
         if found is None:
             continue
         rate, times = found
-        judged = shape.fmt == Format("bfloat16") and shape.head_dim == 128 and not shape.chunk
-        if judged and shape.sequences == 1 and shape.length >= context.sizes.judged_from:
+        if shape.judged:
             rates.append(rate / 1e12)
             whole[shape.length] = rate
             for name, seconds in times.items():

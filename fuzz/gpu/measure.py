@@ -37,6 +37,9 @@ _REPLAY = 2e-3
 """Seconds that a graph's replay should take."""
 
 _MOST_CALLS = 256
+_FEWEST, _MOST = 7, 60
+"""Rounds."""
+
 _SPIN = 2_000_000
 """Cycles that the device waits for the host, about a millisecond."""
 
@@ -116,7 +119,7 @@ class Stopwatch:
             if graph and each < _LONG:
                 self._capture(entrant, each, repeat=cold)
             total += each * entrant.count
-        rounds = min(max(int(self.seconds * len(running) / max(total, 1e-6)), 7), 60)
+        rounds = min(max(int(self.seconds * len(running) / max(total, 1e-6)), _FEWEST), _MOST)
         for _ in range(rounds):
             for entrant in running.values():
                 entrant.times.append(self._record(entrant, flush=not cold))

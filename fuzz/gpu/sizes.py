@@ -88,7 +88,7 @@ class Decode(NamedTuple):
 class Prefill(NamedTuple):
     """Prompts of one length; with `chunk`, their last so many tokens alone, or with `every` all, chunk by chunk.
 
-    compared: with SDPA.
+    judged: whether goals are about it. compared: with SDPA.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Prefill(NamedTuple):
     block_size: int
     chunk: int = 0
     every: bool = False
+    judged: bool = False
     compared: bool = False
 
 
@@ -112,7 +113,7 @@ class Sizes:
     single rows and neighbour prompts tried at a time. Units: rows of the operands, operands of each kind. Benchmarks:
     shapes in order of importance; fp8_pair names the bf16 and the FP8 decode that are compared; tax: (kind, shape,
     schedule); stores: (tokens, block size, dtype), copies: (layers, pairs), the first of each is the goal's;
-    most_layers: caches that one measurement goes through. judged_from: the shortest prompt that the goals are about.
+    most_layers: caches that one measurement goes through.
     Large: elements to exceed, head dim, the longest sequence, and the length of the many short ones.
     """
 
@@ -136,7 +137,6 @@ class Sizes:
     copy_bytes: int = 2**31
     matmul: int = 8192
     fp8_pair: tuple[str, str] = ("", "")
-    judged_from: int = 8192
     most_layers: int = 64
     kv_heads_moved: int = 8
     large_elements: int = 2**31 + 2**20
@@ -229,8 +229,8 @@ def _prefill(name: str, sequences: int, length: int, fmt: Format = _BF16, dim: i
 
 
 _PREFILL = (
-    _prefill("1 x 8k", 1, 8192, compared=True),
-    _prefill("1 x 16k", 1, 16384, compared=True),
+    _prefill("1 x 8k", 1, 8192, judged=True, compared=True),
+    _prefill("1 x 16k", 1, 16384, judged=True, compared=True),
     _prefill("2k on a prefix of 16k", 1, 18432, chunk=2048),
     _prefill("16k in chunks of 2k", 1, 16384, chunk=2048, every=True),
     _prefill("1 x 4k", 1, 4096, compared=True),
@@ -265,7 +265,7 @@ FULL = Sizes(
 
 # ---- on the CPU ------------------------------------------------------------------------------------------------------
 
-_SMALL = (Tiling(16, 4, 1), Tiling(32, 4, 1))
+_SMALL = (Tiling(16, 4, 1), Tiling(64, 4, 1))
 
 
 def _tiny(name: str, lengths: tuple[int, ...], **more: Any) -> Decode:
@@ -283,8 +283,8 @@ TINY = Sizes(
         "strided": (False, True),
     },
     settings=(
-        Setting("small", _FP16, 1, 2, 16, 4, (1, 17, 33, 40), (Tiling(32, 4, 1),)),
-        Setting("small, FP8", _FP8, 1, 1, 16, 3, (20, 18), (Tiling(32, 4, 1),), 19),
+        Setting("small", _FP16, 1, 2, 16, 4, (1, 17, 36), (Tiling(16, 4, 1),)),
+        Setting("small, FP8", _FP8, 1, 1, 16, 3, (20, 3), (Tiling(16, 4, 1),), 19),
     ),
     decode=(
         _tiny("2 x 34", (34, 34), goal="decode-uniform", compared=True),
@@ -292,7 +292,7 @@ TINY = Sizes(
         Decode("2 x 34, FP8", (34, 34), Format("float32", "float8_e4m3"), 1, 2, 16, 4),
     ),
     prefill=(
-        Prefill("1 x 36", 1, 36, _FP32, 1, 2, 16, 4, compared=True),
+        Prefill("1 x 36", 1, 36, _FP32, 1, 2, 16, 4, judged=True, compared=True),
         Prefill("8 on 28", 1, 36, _FP32, 1, 2, 16, 4, chunk=8),
         Prefill("36 in chunks of 18", 1, 36, _FP32, 1, 2, 16, 4, chunk=18, every=True),
     ),
@@ -308,14 +308,13 @@ TINY = Sizes(
     most_sequences=5,
     kv_heads=1,
     row_heads=100,
-    decode_rows=12,
-    neighbours=3,
+    decode_rows=6,
+    neighbours=2,
     unit_rows=128,
     unit_repeats=1,
     copy_bytes=2**16,
     matmul=32,
     fp8_pair=("2 x 34", "2 x 34, FP8"),
-    judged_from=20,
     most_layers=2,
     kv_heads_moved=1,
     large_elements=2**14,

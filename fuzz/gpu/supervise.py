@@ -100,6 +100,7 @@ def _worker(command: tuple[str, ...], request: str, path: Path, run: str, until:
     root = str(Path(__file__).parents[2])
     environment = dict(os.environ)
     environment["PYTHONPATH"] = os.pathsep.join([root, *filter(None, [environment.get("PYTHONPATH")])])
+    environment.pop("TRITON_INTERPRET", None)  # set where kernels run on the CPU
     child = subprocess.Popen([*command, request], env=environment, stdout=2 if quiet else None)
     running, since = "", time.time()
     try:

@@ -16,19 +16,31 @@ This room may not know: a GPU, a timing, any number but the compiler's.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
+import json
 import math
+import multiprocessing
+import os
 import re
 import subprocess
+import sys
 import tempfile
+import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 from unittest import mock
 
 import torch
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
 
 from .. import batch
 from ..attention import PagedAttention
@@ -167,8 +179,8 @@ def _recording(sm: int) -> Iterator[list[Launch]]:
         for module in (attention, cache):
             for name in module.__all__:
                 stack.enter_context(mock.patch.object(module, name, _Recorder(getattr(module, name), launches)))
-        stack.enter_context(mock.patch.object(calls, "_launches", lambda device: True))
-        stack.enter_context(mock.patch.object(calls, "_has_fp8", lambda device: sm >= 89))
+        stack.enter_context(mock.patch.object(calls, "_launches", return_value=True))
+        stack.enter_context(mock.patch.object(calls, "_has_fp8", return_value=sm >= 89))
         yield launches
 
 
@@ -248,7 +260,7 @@ def compile_launch(launch: Launch, sm: int, **options: Any) -> Any:
     """What Triton's JIT compiles for `launch` on a GPU of capability `sm`. 0.1 to 3 seconds, or Triton's cache."""
     from triton.runtime.driver import driver
 
-    driver.set_active(_Target(sm))  # type: ignore[arg-type]
+    driver.set_active(_Target(sm))
     return launch.function.run(*launch.arguments, grid=launch.grid, warmup=True, **{**launch.keywords, **options})
 
 
@@ -324,7 +336,7 @@ class Report:
 _INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P[0-9T]+\s+)?([A-Z]\w*(?:\.\w+)*)")
 _USAGE = re.compile(r"REG:(\d+) STACK:(\d+)")
 _MATRIX = re.compile(r"(?:[A-Z]*MMA)(?:\.|$)")
-_FLOATS = ("FFMA", "FFMA2", "FADD", "FADD2", "FMUL", "FMUL2")
+_FLOATS = ("FFMA", "FFMA2", "FADD", "FADD2", "FMUL", "FMUL2", "DFMA", "DADD", "DMUL")
 
 
 def _opcodes(sass: str) -> Counter[str]:
@@ -371,7 +383,8 @@ def read_sass(sass: str) -> dict[str, Any]:
         # HFMA2.MMA, which moves constants on sm_80, is none.
         "matrix": {opcode: count for opcode, count in sorted(opcodes.items()) if _MATRIX.match(opcode)},
         "floats": _floats(opcodes),
-        "atomics": total("ATOM", "ATOMG", "ATOMS", "RED", "REDG", "REDS"),
+        # Of global memory. On sm_100 the compiler takes and returns tensor memory with ATOMS, in shared memory.
+        "atomics": total("ATOM", "ATOMG", "RED", "REDG"),
     }
 
 
@@ -572,3 +585,440 @@ def _compiles_alike(launch: Launch, sm: int, cubin: bytes, sass: str) -> bool:
         again = compile_launch(launch, sm).asm["cubin"]
     # A cubin names its source file, and the first may come from the cache of another checkout.
     return bool(again == cubin) or _disassemble(again)[1] == sass
+
+
+# ---- gates -----------------------------------------------------------------------------------------------------------
+
+
+def _configuration(report: Report) -> Configuration:
+    return next(entry for entry in CONFIGURATIONS if entry.name == report.configuration)
+
+
+def _compiles(report: Report) -> str | None:
+    return report.error
+
+
+def _spills(report: Report) -> str | None:
+    if report.hot and report.sm >= 90 and (report.spills or report.stack):
+        return f"{report.spills} loads and stores of local memory, {report.stack} bytes of stack; a hot launch has none"
+    return None
+
+
+def _shared_memory(report: Report) -> str | None:
+    limit = SHARED_LIMIT[report.sm]
+    return f"{report.shared} bytes, sm_{report.sm} has {limit}" if report.shared > limit else None
+
+
+def _wide_copies(report: Report) -> str | None:
+    configuration = _configuration(report)
+    # 72 * 2 bytes: Triton knows no alignment but 16 elements. One operand of an FP8 cache comes in 64 bits.
+    if not report.kernel.startswith("attend") or configuration.cached or configuration.head_dim % 16:
+        return None
+    moved = report.copies or report.loads
+    narrow = sum(count for width, count in report.copies.items() if width < 128)
+    if not moved.get(128):
+        return f"no 128-bit access to K/V at all: copies {report.copies}, loads {report.loads}"
+    if narrow > report.table_copies or any(32 < width < 128 for width in report.copies):
+        return f"K/V are copied in pieces below 128 bits: {report.copies}, of which {report.table_copies} are tables"
+    return None
+
+
+def _wide_stores(report: Report) -> str | None:
+    if report.kernel not in ("store", "copy") or _configuration(report).head_dim % 16:
+        return None
+    return None if set(report.stores) == {128} else f"stores of {report.stores} bits, all should have 128"
+
+
+def _matrix_units(report: Report) -> str | None:
+    if not report.kernel.startswith("attend"):
+        return None
+    dtype = _configuration(report).dtype
+    if dtype == "float32":
+        wanted, kind = "DMMA", ""
+    else:
+        tall = int(report.tiling.split("x")[0]) >= 64
+        wanted = {90: "HGMMA", 100: "UTCHMMA"}.get(report.sm, "HMMA") if tall else "HMMA"
+        kind = ".BF16" if dtype == "bfloat16" else ".F32"
+    found = {opcode.split(".")[0] for opcode in report.matrix}
+    if found != {wanted}:
+        return f"{wanted} alone was expected, found {', '.join(report.matrix) or 'none'}"
+    # tcgen05 keeps the type in a descriptor.
+    if wanted != "UTCHMMA" and not all(opcode.endswith(kind) for opcode in report.matrix):
+        return f"{wanted} of type {kind} was expected, found {', '.join(report.matrix)}"
+    return None
+
+
+def _unfused(report: Report) -> str | None:
+    if report.fused is None or report.fused == report.floats:
+        return None
+    return f"{_counts(report.floats)} as launched, {_counts(report.fused)} with fusion on: an fma is not spelled out"
+
+
+def _no_atomics(report: Report) -> str | None:
+    return f"{report.atomics} atomic instructions" if report.atomics else None
+
+
+def _wide_addresses(report: Report) -> str | None:
+    if report.narrow:
+        return f"the address of {', '.join(report.narrow)} contains a 32-bit multiplication"
+    return None
+
+
+def _masked(report: Report) -> str | None:
+    if report.unmasked:
+        return f"{', '.join(report.unmasked)}: not masked, or by a mask that does not know the context"
+    return None
+
+
+def _stable(report: Report) -> str | None:
+    return "two compiles gave different code" if report.stable is False else None
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counts.items()) or "none"
+
+
+GATES: dict[str, Callable[[Report], str | None]] = {
+    "compiles": _compiles,
+    "spills": _spills,
+    "shared memory": _shared_memory,
+    "128-bit copies": _wide_copies,
+    "128-bit stores": _wide_stores,
+    "matrix units": _matrix_units,
+    "fusion": _unfused,
+    "atomics": _no_atomics,
+    "64-bit addresses": _wide_addresses,
+    "masks": _masked,
+    "stable": _stable,
+}
+"""Name -> what is wrong with a report, or None."""
+
+
+def failures(reports: Iterable[Report]) -> list[str]:
+    """One line for each gate that a report does not pass. A report with an error has just that one."""
+    lines = []
+    for report in reports:
+        for name, gate in GATES.items():
+            if (fault := gate(report)) is not None:
+                lines.append(f"{_label(report.key)}: {name}: {fault}")
+            if report.error is not None:
+                break
+    return lines
+
+
+def drifts(now: Sequence[Report], before: Sequence[Report]) -> list[str]:
+    """One line for each difference that matters: over 5 % of registers, shared memory or instructions, and any change
+    of spills or matrix opcodes. Both ways: what became better is to be committed as well."""
+    old = {report.key: report for report in before}
+    lines = [f"{_label(key)}: no longer compiled" for key in old.keys() - {report.key for report in now}]
+    for report in now:
+        was = old.get(report.key)
+        if was is None:
+            lines.append(f"{_label(report.key)}: not in the table")
+            continue
+        for name in ("registers", "shared", "instructions"):
+            value, reference = getattr(report, name), getattr(was, name)
+            if abs(value - reference) > TOLERANCE * reference:
+                lines.append(f"{_label(report.key)}: {name} {reference} -> {value}")
+        for name in ("spills", "stack", "error"):
+            value, reference = getattr(report, name), getattr(was, name)
+            if value != reference:
+                lines.append(f"{_label(report.key)}: {name} {reference} -> {value}")
+        if report.matrix.keys() != was.matrix.keys():
+            lines.append(f"{_label(report.key)}: matrix opcodes {', '.join(was.matrix)} -> {', '.join(report.matrix)}")
+    return sorted(lines)
+
+
+def _label(key: tuple[str, str, int]) -> str:
+    return f"{key[0]}, {key[1]}, sm_{key[2]}"
+
+
+# ---- all of them -----------------------------------------------------------------------------------------------------
+
+
+def _start_worker() -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+
+
+def _work(configuration: Configuration, sm: int, compile_only: bool) -> list[Report]:
+    return [examine(launch, configuration, sm, compile_only=compile_only) for launch in recorded(configuration, sm)]
+
+
+def _run(
+    configurations: Iterable[Configuration], architectures: Sequence[int], compile_only: bool, processes: int
+) -> list[Report]:
+    """Everything compiled and read, in the order of the configurations."""
+    jobs = [
+        (replace(configuration, kernels=(kernel,)), sm)
+        for configuration in configurations
+        for kernel in configuration.kernels
+        for sm in architectures
+    ]
+    # Spawned: Triton and torch have threads, which a fork does not survive.
+    context = multiprocessing.get_context("spawn")
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=complaints
+    )
+    with ProcessPoolExecutor(processes, mp_context=context, initializer=_start_worker) as pool, bar:
+        task = bar.add_task("compiling", total=len(jobs), visible=complaints.is_terminal)
+        futures = [pool.submit(_work, configuration, sm, compile_only) for configuration, sm in jobs]
+        try:
+            for _ in as_completed(futures):
+                bar.advance(task)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+        return [report for future in futures for report in future.result()]
+
+
+def _versions() -> dict[str, str]:
+    from triton import knobs
+
+    versions = {"triton": importlib.metadata.version("triton")}
+    for name in ("ptxas", "ptxas_blackwell"):
+        with contextlib.suppress(RuntimeError, AttributeError):
+            versions[name] = getattr(knobs.nvidia, name).version
+    return versions
+
+
+def _to_json(versions: dict[str, str], reports: Sequence[Report]) -> str:
+    """One report a line, so that a change is a line of a diff."""
+    lines = ",\n".join(json.dumps(report.to_json()) for report in reports)
+    return f'{{"versions": {json.dumps(versions)}, "reports": [\n{lines}\n]}}\n'
+
+
+def _from_json(text: str) -> tuple[dict[str, str], list[Report]]:
+    data = json.loads(text)
+    return data["versions"], [Report.from_json(entry) for entry in data["reports"]]
+
+
+# ---- tables ----------------------------------------------------------------------------------------------------------
+
+_PREFACE = """# Static gates
+
+What the compiler makes of every kernel launch of kvcore, without a GPU: `python -m kvcore.kernels.gates` makes the
+real calls with recorders in place of the kernels, lets Triton's JIT compile what was recorded for sm_80, sm_90 and
+sm_100, and reads the machine code with the tools that ship with Triton. Nothing here is a timing.
+
+This page and `gates.json` beside it were written by `python -m kvcore.kernels.gates --write`, with {versions}.
+`--check` compares a fresh run with them and fails if registers, shared memory or instructions moved by more than 5 %,
+or if spills or matrix instructions changed at all. Another Triton or ptxas gives other numbers, so both are compared
+only under the versions above. `--compile-only` compiles under any other Triton and reads nothing.
+
+**Gates.** Every launch: it compiles; shared memory fits ({limits}); no atomics; K/V addresses contain no 32-bit
+multiplication; every access to a tensor is masked, to tables and K/V by the context; FFMA, FADD and FMUL counts are
+the same with fusion on and off (attend, combine), so no fma is left to the compiler; attend uses exactly one family of
+matrix instructions, the expected one; K/V of float caches are copied 128 bits at a time and stored so, if the head dim
+is a multiple of 16. Hot launches also: no spills and no stack on sm_90 and sm_100, and two compiles give the same code.
+
+Spills are loads and stores of local memory (LDL, STL) in the code. Programs: how many fit on one multiprocessor at
+once. "small" is the lane of decodes and short chunks, "large" that of prompts; split and direct schedules run the
+same code.
+"""
+
+
+def _markdown(versions: dict[str, str], reports: Sequence[Report]) -> str:
+    limits = ", ".join(f"{limit // 1024} KB on sm_{sm}" for sm, limit in SHARED_LIMIT.items())
+    named = ", ".join(f"{name.replace('_', '-')} {version}" for name, version in versions.items())
+    parts = [_PREFACE.format(versions=named, limits=limits)]
+    for name in dict.fromkeys(report.configuration for report in reports if report.hot):
+        rows = [report for report in reports if report.configuration == name]
+        order = list(dict.fromkeys(report.kernel for report in rows))
+        rows.sort(key=lambda report: (order.index(report.kernel), report.sm))
+        parts.append(f"## Hot: {name}\n\n{_grid(_DETAILS, [_details(report) for report in rows])}")
+    parts.append(
+        "## All\n\nBy launch: tiling, registers, shared memory; spills in bold. D: head dim, G: query heads for each "
+        "kv head, B: block size.\n"
+    )
+    architectures = sorted({report.sm for report in reports})
+    for title in ("attend", "combine", "store, copy, audit"):
+        cells: dict[tuple[str, str], dict[int, str]] = {}
+        for report in reports:
+            if report.kernel.split()[0] in title.split(", "):
+                cells.setdefault((report.configuration, report.kernel), {})[report.sm] = _cell(report)
+        rows_of_all = [[*key, *(by_sm.get(sm, "") for sm in architectures)] for key, by_sm in cells.items()]
+        header = ("configuration", "launch", *(f"sm_{sm}" for sm in architectures))
+        parts.append(f"### {title}\n\n{_grid(header, rows_of_all)}")
+    return "\n".join(parts)
+
+
+_DETAILS = (
+    "launch",
+    "sm",
+    "tiling",
+    "registers",
+    "spills",
+    "stack",
+    "shared",
+    "programs",
+    "copies",
+    "loads",
+    "stores",
+    "matrix",
+    "floats, fusion off",
+    "fusion on",
+    "instructions",
+)
+
+
+def _details(report: Report) -> list[str]:
+    if report.error is not None:
+        return [report.kernel, str(report.sm), report.tiling, report.error, *[""] * (len(_DETAILS) - 4)]
+    fused = "" if report.fused is None else "same" if report.fused == report.floats else _counts(report.fused)
+    return [
+        report.kernel,
+        str(report.sm),
+        report.tiling,
+        str(report.registers),
+        str(report.spills),
+        str(report.stack),
+        _bytes(report.shared),
+        str(report.programs),
+        _pieces(report.copies),
+        _pieces(report.loads),
+        _pieces(report.stores),
+        ", ".join(f"{count} {opcode}" for opcode, count in report.matrix.items()),
+        ", ".join(f"{count} {name}" for name, count in report.floats.items()),
+        fused,
+        str(report.instructions),
+    ]
+
+
+def _cell(report: Report) -> str:
+    if report.error is not None:
+        return f"**{report.error}**"
+    parts = [f"{report.tiling}:" if report.tiling else "", f"{report.registers}"]
+    text = " ".join(filter(None, parts))
+    if report.shared:
+        text += f", {_bytes(report.shared)}"
+    return text + (f", **{report.spills} spills**" if report.spills else "")
+
+
+def _bytes(size: int) -> str:
+    return f"{size / 1024:.0f} KB" if size >= 1024 else str(size)
+
+
+def _pieces(pieces: dict[int, int]) -> str:
+    return ", ".join(f"{count}x{width}" for width, count in pieces.items())
+
+
+def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(header)} |", f"|{'---|' * len(header)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def _show(reports: Sequence[Report]) -> None:
+    table = Table(header_style="bold")
+    for name in ("configuration", "launch", "sm", "tiling"):
+        table.add_column(name, no_wrap=True)
+    for name in ("registers", "spills", "shared", "programs", "instructions"):
+        table.add_column(name, justify="right")
+    for report in reports:
+        spills = f"[red]{report.spills}[/]" if report.spills else "0"
+        numbers = (str(report.registers), spills, _bytes(report.shared), str(report.programs), str(report.instructions))
+        table.add_row(report.configuration, report.kernel, str(report.sm), report.tiling, *numbers)
+    console.print(table)
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+CLEAN, FAILED, USAGE = 0, 1, 2
+
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+# A pipe has no width of its own, and 80 columns would break every row.
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
+complaints = Console(stderr=True, highlight=False)
+
+
+def _refuse(message: str) -> typer.Exit:
+    complaints.print(f"[red]error:[/] {escape(message)}")
+    return typer.Exit(USAGE)
+
+
+@app.command(
+    help="Compile every kernel launch of kvcore for GPUs that need not be there, and judge the code.\n\n"
+    "Examples:\n\n"
+    "  python -m kvcore.kernels.gates --hot                 what matters most, under a minute\n\n"
+    "  python -m kvcore.kernels.gates --check               everything, against docs/gates.json\n\n"
+    "  python -m kvcore.kernels.gates --write               after a change that is meant\n\n"
+    "  python -m kvcore.kernels.gates --compile-only        under another Triton\n\n"
+    "Exit status: 0 all gates passed, 1 a gate failed or a number drifted, 2 usage, or nothing could be compiled."
+)
+def main(
+    sm: Annotated[str, typer.Option(help="Compute capabilities, of 80, 90, 100.")] = "80,90,100",
+    hot: Annotated[bool, typer.Option("--hot", help="Only the hot configurations.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare with docs/gates.json.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Rewrite docs/gates.json and docs/gates.md.")] = False,
+    compile_only: Annotated[bool, typer.Option("--compile-only", help="Compile, and read no machine code.")] = False,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the reports to this file.")] = None,
+    docs: Annotated[Path, typer.Option(help="Where gates.json and gates.md are.")] = _DOCS,
+    processes: Annotated[int, typer.Option(min=1, help="Compile so many launches at once.")] = os.cpu_count() or 1,
+) -> None:
+    try:
+        architectures = sorted({int(part) for part in sm.split(",")})
+    except ValueError:
+        raise _refuse(f"--sm takes numbers from {ARCHITECTURES}, got {sm!r}") from None
+    if not set(architectures) <= set(ARCHITECTURES):
+        raise _refuse(f"--sm takes numbers from {ARCHITECTURES}, got {sm!r}")
+    whole = not hot and architectures == list(ARCHITECTURES)
+    if write and not whole:
+        raise _refuse("--write writes the whole table: not with --hot or a part of --sm")
+    if compile_only and (write or check):
+        raise _refuse("--compile-only reads no numbers: not with --check or --write")
+    try:
+        import triton
+        from triton import knobs
+    except ImportError:
+        raise _refuse("Triton is not installed; pip install 'kvcore[cuda]'") from None
+    if knobs.runtime.interpret:
+        raise _refuse("TRITON_INTERPRET is set: Triton then interprets and compiles nothing. Unset it for this command")
+    if missing := _missing_tools(("ptxas",)):
+        raise _refuse(f"{missing[0]} is not in this Triton ({triton.__file__}): nothing can be compiled")
+    if not compile_only and (missing := _missing_tools(("cuobjdump", "nvdisasm"))):
+        complaints.print(
+            f"[yellow]{' and '.join(missing)} not found in this Triton: compiling, reading no machine code[/]"
+        )
+        if check or write:
+            raise _refuse("nothing to compare or to write then")
+        compile_only = True
+    versions = _versions()
+    before: list[Report] = []
+    if check:
+        try:
+            recorded_versions, before = _from_json((docs / "gates.json").read_text())
+        except (OSError, ValueError, KeyError) as error:
+            raise _refuse(f"cannot read {docs / 'gates.json'}: {error}") from None
+        if recorded_versions != versions:
+            raise _refuse(f"the table was made with {recorded_versions}, this is {versions}")
+
+    chosen = [entry for entry in CONFIGURATIONS if entry.hot or not hot]
+    reports = _run(chosen, architectures, compile_only, processes)
+    if json_file is not None:
+        json_file.write_text(_to_json(versions, reports))
+    if compile_only:
+        broken = [f"{_label(report.key)}: {report.error}" for report in reports if report.error is not None]
+        what = f"{len(reports)} launches compiled with Triton {versions['triton']}"
+    else:
+        _show(reports)
+        broken = failures(reports)
+        what = f"{len(reports)} launches, {len(GATES)} gates"
+    if check:
+        wanted = {report.key for report in reports}
+        names = {entry.name for entry in chosen}
+        comparable = [entry for entry in before if entry.configuration in names and entry.sm in architectures]
+        comparable += [entry for entry in before if whole and entry.configuration not in names]
+        broken += drifts(reports, comparable)
+        what += f", {len(wanted)} compared with {docs / 'gates.json'}"
+    if write:
+        (docs / "gates.json").write_text(_to_json(versions, reports))
+        (docs / "gates.md").write_text(_markdown(versions, reports))
+        what += f", written to {docs}"
+    for line in broken:
+        complaints.print(f"[red]FAILED[/] {escape(line)}", soft_wrap=True)
+    console.print(f"{what}: {f'{len(broken)} failures' if broken else 'all passed'}", soft_wrap=True)
+    raise typer.Exit(FAILED if broken else CLEAN)
+
+
+if __name__ == "__main__":
+    app()

@@ -97,58 +97,69 @@ def make_plan(
 
     tilings: for few and for many rows (or one for all). programs: how many run at once on the device.
     schedule: see `Schedule`; the outputs do not depend on it.
-    Raises InvalidBatch or InvalidAttention. O(table entries + scheduled tokens + items), array operations but for one
-    Python step a sequence.
+    Raises InvalidBatch or InvalidAttention. O(table entries + scheduled tokens + items), in array
+    operations.
     """
     check_batch(batch, block_size, num_blocks)
     for tiling in tilings:
         if tiling.rows < spec.group:
             raise InvalidAttention(f"{tiling.rows} rows do not hold the {spec.group} heads of a group")
     count = batch.num_sequences
-    lengths = np.diff(batch.cu_seqlens).tolist()
-    contexts = batch.context_lengths.tolist()
-    lanes = [_lane_of(length, spec, tilings) for length in lengths]
-    split = _chosen(schedule, count)
+    lengths = np.diff(batch.cu_seqlens).astype(np.int64)
+    before = batch.context_lengths - lengths  # the position of each sequence's first query row
+    chosen = _chosen(schedule, count)
 
-    # For each query tile: the span of key tiles that its rows see.
-    spans: list[list[tuple[int, int, int]]] = []
-    for length, context, lane in zip(lengths, contexts, lanes, strict=True):
-        queries = tilings[lane].rows // spec.group
-        own = []
-        for first in range(0, length, queries):
-            high = context - length + min(first + queries, length)
-            low = 0 if spec.window is None else max(context - length + first - spec.window + 1, 0)
-            own.append((first, low // tree.tile, -(-high // tree.tile)))
-        spans.append(own)
-    if split is None:
-        total = sum(high - low for own in spans for _, low, high in own) * spec.num_kv_heads
-        longest = max(total / (max(programs, 1) * _WAVES), tree.leaf // tree.tile)
-        split = [any(high - low > longest for _, low, high in own) for own in spans]
+    # Query tiles, and the span of key tiles [low, high) that the rows of each see.
+    capacity = np.array([tiling.rows // spec.group for tiling in tilings], dtype=np.int64)
+    lane = (lengths[:, None] > _FEW_TILES * capacity[:-1]).sum(1)
+    queries = capacity[lane]
+    tiles = -(-lengths // queries)
+    sequence = np.arange(count).repeat(tiles)
+    first = (np.arange(len(sequence)) - (tiles.cumsum() - tiles).repeat(tiles)) * queries[sequence]
+    start = before[sequence] + first
+    high = -(-(before[sequence] + np.minimum(first + queries[sequence], lengths[sequence])) // tree.tile)
+    low = np.zeros_like(high) if spec.window is None else np.maximum(start - spec.window + 1, 0) // tree.tile
+    weight = high - low
 
-    built = []
-    per_leaf = tree.leaf // tree.tile
+    if chosen is None:
+        per_program = int(weight.sum()) * spec.num_kv_heads / max(programs, 1)
+        longest = max(per_program / _WAVES, tree.leaf // tree.tile)
+        chosen = np.zeros(count, dtype=np.bool_)
+        chosen[sequence[weight > longest]] = True
+    split = chosen[sequence]
+    columns = (sequence, first, low, high)
+    lanes = []
     for number, tiling in enumerate(tilings):
-        work: list[tuple[int, int, int, int]] = []
-        weights: list[int] = []
-        merges: list[tuple[int, int, int, int]] = []
-        partials = 0
-        for sequence in range(count):
-            if lanes[sequence] != number:
-                continue
-            for first, low, high in spans[sequence]:
-                if not split[sequence]:
-                    work.append((sequence, first, -1, -1))
-                    weights.append(high - low)
-                    continue
-                leaves = range(low // per_leaf, (high - 1) // per_leaf + 1)
-                merges.append((sequence, first, partials, len(leaves)))
-                for leaf in leaves:
-                    work.append((sequence, first, leaf, partials))
-                    weights.append(min(high, (leaf + 1) * per_leaf) - max(low, leaf * per_leaf))
-                    partials += 1
-        order = np.argsort(-np.array(weights, dtype=np.int64), kind="stable")
-        built.append(Lane(tiling, _table(work)[order], _table(merges), partials))
-    return Plan(batch, spec, tree, block_size, num_blocks, tuple(built))
+        own = lane[sequence] == number
+        direct, cut = (tuple(column[own & which] for column in columns) for which in (~split, split))
+        lanes.append(_lane(tiling, direct, cut, tree.leaf // tree.tile))
+    return Plan(batch, spec, tree, block_size, num_blocks, tuple(lanes))
+
+
+Columns = tuple[npt.NDArray[np.int64], ...]
+"""Of query tiles: (sequence, first query row, first key tile, end of the key tiles)."""
+
+
+def _lane(tiling: Tiling, direct: Columns, cut: Columns, per_leaf: int) -> Lane:
+    sequence, first, low, high = cut
+    begin = low // per_leaf
+    leaves = (high - 1) // per_leaf + 1 - begin
+    partials = int(leaves.sum())
+    origin = leaves.cumsum() - leaves
+    partial = np.arange(partials)
+    leaf = partial - origin.repeat(leaves) + begin.repeat(leaves)
+    reached = np.minimum(high.repeat(leaves), (leaf + 1) * per_leaf) - np.maximum(low.repeat(leaves), leaf * per_leaf)
+    none = np.full(len(direct[0]), -1)
+    work = np.concatenate(
+        (
+            np.stack((direct[0], direct[1], none, none), 1),
+            np.stack((sequence.repeat(leaves), first.repeat(leaves), leaf, partial), 1),
+        )
+    )
+    weights = np.concatenate((direct[3] - direct[2], reached))
+    order = np.argsort(-weights, kind="stable")
+    merges = np.stack((sequence, first, origin, leaves), 1)
+    return Lane(tiling, work[order].astype(np.int32), merges.astype(np.int32), partials)
 
 
 def check_batch(batch: Batch, block_size: int, num_blocks: int) -> None:
@@ -201,26 +212,15 @@ def _refuse(wrong: npt.NDArray[np.bool_], values: npt.NDArray[np.signedinteger],
         raise InvalidBatch(message.format(place, values[place]))
 
 
-def _lane_of(length: int, spec: AttentionSpec, tilings: Sequence[Tiling]) -> int:
-    for number, tiling in enumerate(tilings[:-1]):
-        if length <= _FEW_TILES * (tiling.rows // spec.group):
-            return number
-    return len(tilings) - 1
-
-
-def _chosen(schedule: Schedule, count: int) -> list[bool] | None:
+def _chosen(schedule: Schedule, count: int) -> npt.NDArray[np.bool_] | None:
     if isinstance(schedule, str):
         if schedule not in ("auto", "direct", "split"):
             raise InvalidAttention(f"schedule must be auto, direct, split or a bool a sequence, got {schedule!r}")
-        return None if schedule == "auto" else [schedule == "split"] * count
-    chosen = list(schedule)
+        return None if schedule == "auto" else np.full(count, schedule == "split")
+    chosen = np.array(schedule, dtype=np.bool_)
     if len(chosen) != count:
         raise InvalidAttention(f"schedule has {len(chosen)} entries for {count} sequences")
     return chosen
-
-
-def _table(rows: list[tuple[int, int, int, int]]) -> Int32:
-    return np.array(rows, dtype=np.int32).reshape(-1, 4)
 
 
 def _pad(rows: Int32, size: int) -> Int32:

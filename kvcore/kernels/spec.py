@@ -130,24 +130,35 @@ def padded_dim(head_dim: int) -> int:
 
 def default_tree(head_dim: int, itemsize: int) -> Tree:
     """The tree for a head dim and for queries of `itemsize` bytes an element: a tile that fits into registers."""
-    return Tree(tile=64 if padded_dim(head_dim) * itemsize <= 256 else 32, leaf=512)
+    pressure = _pressure(head_dim, itemsize)
+    return Tree(tile=64 if pressure <= 128 else 32 if pressure <= 512 else 16, leaf=512)
 
 
 def tilings(head_dim: int, itemsize: int, group: int, capability: int) -> tuple[Tiling, Tiling]:
     """(for few rows, for many rows), by the query's width and the device's compute capability (80, 90, 100, ...).
 
-    From the compile tables in docs/gates.md: no spills on 90 and 100, fewest on 80.
+    From the compile tables in docs/gates.md: no spills on 90 and 100, fewest on 80. Where they still spill: FP8 caches
+    of head dim 256 (51 instructions of 3000 on 90), and more than 64 heads in a group with head dim 256 or float32.
     """
+    pressure = _pressure(head_dim, itemsize)
+    stages = 3 if pressure <= 128 else 2
     narrow = max(16, 1 << (group - 1).bit_length())
-    wide = padded_dim(head_dim) * itemsize
-    if wide <= 256 and capability >= 90:
+    small = Tiling(narrow, warps=4 if narrow == 16 and pressure <= 256 else 8, stages=stages)
+    if pressure <= 128 and capability >= 90:
         large = Tiling(128, warps=8, stages=3)
-    elif wide <= 256:
+    elif pressure <= 64:
+        large = Tiling(64, warps=4, stages=3)
+    elif pressure <= 256:
         large = Tiling(64, warps=8, stages=2)
     else:
-        large = Tiling(64, warps=8, stages=2)
-    small = Tiling(narrow, warps=4, stages=3 if wide <= 256 else 2)
-    return small, large if large.rows >= narrow else Tiling(narrow, warps=8, stages=2)
+        large = Tiling(max(16, 16384 // pressure), warps=8, stages=2)
+    return small, large if large.rows >= narrow else Tiling(narrow, warps=8, stages=stages)
+
+
+def _pressure(head_dim: int, itemsize: int) -> int:
+    """What a row costs in registers, 1 for a 16-bit dim: float32 queries are computed in float64, twice, with operands
+    twice as wide again."""
+    return padded_dim(head_dim) * (4 if itemsize == 4 else 1)
 
 
 def _finite(value: object) -> bool:
