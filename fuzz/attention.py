@@ -105,9 +105,12 @@ def _prepare(kernels: str, dot: str) -> None:
     from properties.attention.interpret import prepare
 
     prepare(dot)
-    from properties.attention.checks import Checker
+    from properties.attention.checks import Checker, poison_is_seen
+    from properties.attention.kernels import DTYPES
 
     _checker = Checker(load_kernels(kernels)())
+    for dtype in DTYPES:
+        poison_is_seen(_checker.kernels, dtype)
 
 
 def _check(case: Case, number: int = -1) -> CaseFinding | None:

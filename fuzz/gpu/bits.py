@@ -43,6 +43,8 @@ AXES = {
     "work order": "the order of the work list",
     "padding": "buffers with room, idle items",
     "graph": "captured, refilled, replayed",
+    "conversion": "FP8 widened by the type's instruction or by integer steps",
+    "strangers": "what lies in slots that nobody may read",
     "repeat": "the same again",
     "tables": "a table's stride, what lies beyond a context in it",
 }
@@ -179,6 +181,9 @@ def _steps(subject: _Subject) -> Iterator[tuple[str, Callable[[], None]]]:
     yield "work order", partial(_work_order, subject)
     yield "padding", partial(_padding, subject)
     yield "graph", partial(_graph, subject)
+    if subject.setting.fmt.cached:
+        yield "conversion", partial(_conversion, subject)
+    yield "strangers", partial(_strangers, subject)
     yield "repeat", partial(same, "repeat", "whole prompts, direct", schedule="direct")
     yield "tables", partial(same, "tables", "odd stride", columns=1)
 
@@ -323,6 +328,28 @@ def _graph(subject: _Subject) -> None:
         replay()
         rows = world.rows(pieces)
         subject.count("graph", f"plan {number} of 3", out[: len(rows)], rows)
+
+
+def _conversion(subject: _Subject) -> None:
+    """An FP8 cache widened by integer steps, as on a device whose compiler does not have the type."""
+    world = subject.world
+    out = subject.outputs(world.total)
+    plan = world.plan(world.whole(), schedule="direct")
+    world.attend(world.queries, plan, out=out, native_fp8=False)
+    subject.count("conversion", "by integer steps", out, world.rows(world.whole()))
+
+
+def _strangers(subject: _Subject) -> None:
+    """Finite numbers instead of NaN in every slot of nobody: what reads them with a weight of 0 is seen by neither."""
+    world = subject.world
+    raw = world.storage.data.view(torch.uint8)
+    raw.fill_(0x3C)
+    world.write()
+    try:
+        subject.compare("strangers", "finite numbers in idle slots", world.whole(), schedule="mixed")
+    finally:
+        raw.fill_(0xFF)
+        world.write()
 
 
 def _is_right(subject: _Subject) -> tuple[float, float]:

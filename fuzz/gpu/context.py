@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
+from rich.markup import escape
 
 from .measure import Stopwatch
 from .results import Results
@@ -48,7 +49,7 @@ class Context:
         """Note a check, and show it at once if it failed."""
         self.results.check(self.part, name, holds, said, **details)
         if holds is False:
-            self.say(f"[bold red]failed:[/] {name}: {said}")
+            self.say(f"[bold red]failed:[/] {escape(name)}: {escape(said)}")
 
     def release(self) -> None:
         """Give memory that nobody holds back to the device."""

@@ -173,12 +173,26 @@ class Pool:
         )
 
     def attend(
-        self, queries: torch.Tensor, plan: DevicePlan, *, layer: int = 0, out: torch.Tensor | None = None
+        self,
+        queries: torch.Tensor,
+        plan: DevicePlan,
+        *,
+        layer: int = 0,
+        out: torch.Tensor | None = None,
+        native_fp8: bool | None = None,
     ) -> torch.Tensor:
         """Attention of the plan's rows over one layer. [rows, query heads, D]."""
         storage = self.storage
         scales = None if storage.scales is None else storage.scales[layer]
-        return paged_attention(queries, storage.keys(layer), storage.values(layer), plan, scales=scales, out=out)
+        return paged_attention(
+            queries,
+            storage.keys(layer),
+            storage.values(layer),
+            plan,
+            scales=scales,
+            out=out,
+            native_fp8=native_fp8,
+        )
 
     def fill(self, seed: int = 0) -> None:
         """Normal numbers in every slot of every layer, for what is only timed."""

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Callable, Sequence
 
 import torch
+from rich.markup import escape
 
 from . import benchmarks, bits, correctness, units
 from .context import Context
@@ -61,8 +62,6 @@ def run(
     torch.manual_seed(0)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        # Said aloud, since the rate of float32 products would depend on it.
-        torch.backends.cuda.matmul.allow_tf32 = False
     results.data["device"] = facts(device)
     results.flush()
     ordered = [part for part in PARTS if part.name in parts]
@@ -88,7 +87,7 @@ def run(
         except Exception as error:
             entry["status"] = "failed"
             entry["notes"].append("".join(traceback.format_exception(error))[-2000:])
-            say(f"[bold red]failed:[/] {part.name}: {type(error).__name__}: {str(error)[:300]}")
+            say(f"[bold red]failed:[/] {part.name}: {type(error).__name__}: {escape(str(error)[:300])}")
         entry["seconds"] = time.monotonic() - start
         for complaint in dict.fromkeys(context.stopwatch.complaints):
             context.note(complaint)

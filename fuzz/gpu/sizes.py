@@ -282,10 +282,7 @@ TINY = Sizes(
         "schedule": ("split", "mixed"),
         "strided": (False, True),
     },
-    settings=(
-        Setting("small", _FP16, 1, 2, 16, 4, (1, 17, 36), (Tiling(16, 4, 1),)),
-        Setting("small, FP8", _FP8, 1, 1, 16, 3, (20, 3), (Tiling(16, 4, 1),), 19),
-    ),
+    settings=(Setting("small", _FP8, 1, 2, 16, 3, (1, 17, 36), (Tiling(16, 4, 1),), 19),),
     decode=(
         _tiny("2 x 34", (34, 34), goal="decode-uniform", compared=True),
         _tiny("1 x 40", (40,), goal="decode-short"),

@@ -188,7 +188,7 @@ def _predicted(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, dtype: str) ->
     """What that model gives, float32 [rows, columns]; None where it is not to be had."""
     try:
         from properties.attention.repairs import fused
-    except ImportError:
+    except Exception:  # it mends the interpreter of one Triton release, and may not fit another's
         return None
     least = 2.0 ** (-126 if dtype == "bfloat16" else -14)
     wide = [tensor.float().cpu().numpy() for tensor in (a, b, c)]

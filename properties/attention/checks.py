@@ -27,10 +27,14 @@ from .oracle import exact
 from .tolerance import tolerance
 from .world import NAN, Arena, Placement, World
 
-__all__ = ["Checker", "Counts", "Piece"]
+__all__ = ["Blind", "Checker", "Counts", "Piece", "poison_is_seen"]
 
 FINITE = (0x3C, 0x47)
 """Bytes that fill unused slots with other, finite numbers: what is read and weighs little shows in the bits."""
+
+
+class Blind(RuntimeError):
+    """Poison inside a context does not show in these kernels' output: the checks that rely on it prove nothing."""
 
 
 class Piece(NamedTuple):
@@ -305,9 +309,7 @@ class Checker:
             inner = sorted({int(cut) for cut in rng.integers(1, max(rows, 2), 2)} - {rows}) if rows > 1 else []
             cuts.append([0, *inner, rows])
         pieces = [
-            Piece(sequence, first, end)
-            for sequence, own in enumerate(cuts)
-            for first, end in itertools.pairwise(own)
+            Piece(sequence, first, end) for sequence, own in enumerate(cuts) for first, end in itertools.pairwise(own)
         ]
         if case.query_rows <= 24:
             pieces = [Piece(piece.sequence, row, row + 1) for piece in pieces for row in range(piece.first, piece.end)]
@@ -328,3 +330,27 @@ class Checker:
             self.store(world, arena, base.placement, spans)
             outputs = self.attend(world, arena, base.placement, pieces, base.how)
             self._same(base, "chunks", f"chunk {number} computed before the next is written", pieces, outputs)
+
+
+def poison_is_seen(kernels: Kernels, dtype: str, device: torch.device | str = "cpu") -> None:
+    """The positive control of every check by poison: a slot in the context that was never written must show.
+
+    Raises Blind. Four tiny launches.
+    """
+    case = Case(sequences=((19, 1),), dtype=dtype, block_size=4, seed=1)
+    for native in (True, False):
+        for plane in ("keys", "values"):
+            world = World(case, device)
+            placement = world.place(0)
+            arena = world.arena(placement.num_blocks)
+            checker = Checker(kernels, sanitize=False, device=device)
+            checker.store(world, arena, placement)
+            slot = placement.slots(0, 7, 8, case.block_size)[0]
+            cache = arena.cache.keys if plane == "keys" else arena.cache.values
+            cache.view(torch.uint8)[slot // case.block_size, :, slot % case.block_size] = NAN
+            how = How(schedule="direct", rows=case.rows, tile=case.tile, leaf=case.leaf, native_fp8=native)
+            try:
+                checker.attend(world, arena, placement, [Piece(0, 0, 1)], how)
+            except Bounds:
+                continue
+            raise Blind(f"{kernels.name}, {dtype}: NaN in the {plane} of a position that is read does not show")

@@ -5,13 +5,21 @@ A failure shows one line of JSON, the case, or the operations, and the command t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import pytest
 from hypothesis import settings
 
+from properties.laws import Law
 from properties.machines import run_machine, seed_for, settings_for
+from properties.operations import Configuration
 from properties.target import TargetFactory
 
 from .test_machine import describe
+
+if TYPE_CHECKING:
+    from properties.attention.kernels import Kernels
 
 CASES = {"commit": 100, "nightly": 2000, "soak": 20_000}
 """Generated cases of the kernels alone, by profile."""
@@ -23,7 +31,15 @@ BUDGET = {"commit": 20, "nightly": 48, "soak": 96}
 """Tiles of a case's base run: about 7 ms each in the interpreter."""
 
 
-def test_paged_attention_is_the_reference_and_keeps_its_bits(kernels: object, profile: str) -> None:
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "float8_e4m3"])
+def test_poison_is_seen(kernels: Kernels, dtype: str) -> None:
+    """The positive control comes first: without it, no NaN proves nothing."""
+    from properties.attention.checks import poison_is_seen
+
+    poison_is_seen(kernels, dtype)
+
+
+def test_paged_attention_is_the_reference_and_keeps_its_bits(kernels: Kernels, profile: str) -> None:
     from properties.attention.checks import Checker
     from properties.machines.attention import run_cases
 
@@ -47,7 +63,7 @@ def test_paged_attention_is_the_reference_and_keeps_its_bits(kernels: object, pr
 
 
 def test_the_allocator_and_the_kernels_together(
-    kernels: object, target_factory: TargetFactory, target_name: str, profile: str
+    kernels: Kernels, target_factory: TargetFactory, target_name: str, profile: str
 ) -> None:
     from properties.attention.law import KernelLaw, kernel_laws
 
@@ -57,7 +73,7 @@ def test_the_allocator_and_the_kernels_together(
     chosen = settings(settings_for(profile), max_examples=examples, stateful_step_count=steps)
     made: list[KernelLaw] = []
 
-    def laws(configuration: object) -> object:
+    def laws(configuration: Configuration) -> Sequence[Law]:
         made.extend(kernel_laws(kernels)(configuration))
         return made[-1:]
 
