@@ -675,6 +675,9 @@ def gpu(
         )
     except supervise.NoDevice:
         raise typer.Exit(NOTHING) from None
+    except KeyboardInterrupt:
+        complaints.print(f"interrupted; what was found is in {escape(str(out))}", soft_wrap=True)
+        raise typer.Exit(INTERRUPTED) from None
     except supervise.WorkerFailed as error:
         complaints.print(f"[bold red]the harness itself failed:[/] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(HARNESS) from None

@@ -71,4 +71,7 @@ def _missing() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    try:
+        sys.exit(main(sys.argv[1]))
+    except KeyboardInterrupt:  # the one that watches was interrupted too, and says so
+        sys.exit(130)

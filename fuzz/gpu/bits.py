@@ -438,6 +438,7 @@ def _one_setting(context: Context, setting: Setting, tally: Tally, seconds: floa
                     torch.cuda.synchronize(context.device)
                 context.check(f"bits: {setting.name}, {axis}", False, f"{type(error).__name__}: {str(error)[:300]}")
             done += 1
+        _publish(context, tally)
         if tally.compared >= wanted:
             return
 

@@ -30,6 +30,7 @@ from fuzz.gpu.results import BadResults, Results
 torch = pytest.importorskip("torch")
 knobs = pytest.importorskip("triton").knobs
 
+from fuzz.gpu import __main__ as worker  # noqa: E402
 from fuzz.gpu import bits, correctness, launches, measure, session, sizes  # noqa: E402
 from fuzz.gpu.data import Pool, Segment, World, exact, half_ulps  # noqa: E402
 from kvcore.kernels import AttentionSpec  # noqa: E402
@@ -257,6 +258,23 @@ def test_a_part_that_fails_leaves_the_others_alone(
     assert "failed to run: rates" in shown(results)
 
 
+def test_a_lost_device_ends_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(context: Any) -> None:
+        context.check("planted", True, "seen")
+        monkeypatch.setattr(torch.cuda, "synchronize", fail)
+        fail(None)
+
+    def fail(_: object) -> None:
+        raise RuntimeError("an illegal memory access was encountered\nmore")
+
+    monkeypatch.setitem(session._RUN, "rates", lose)
+    with pretending(), pytest.raises(session.DeviceLost, match=r"illegal memory access was encountered$"):
+        perform(tmp_path, ("rates", "moves"), device=Pretended("cpu"))
+    kept = Results.load(tmp_path / "results.json")
+    assert [part["status"] for part in kept.data["parts"]] == ["failed", "pending"]
+    assert [check["name"] for check in kept.data["checks"]] == ["planted"]
+
+
 def test_without_time_parts_are_skipped_and_said(tmp_path: Path) -> None:
     results = Results.fresh(tmp_path / "results.json", "test", 0, ALL)
     session.run(CPU, results, ALL, until=time.monotonic() + 1, sizes=sizes.TINY, say=lambda _: None)
@@ -320,6 +338,16 @@ def test_exit_statuses(
     ended = fuzz("gpu", "--out", tmp_path, "--json")
     assert ended.exit_code == code
     assert json.loads(ended.stdout)["checks"][0]["name"] == "planted"
+
+
+def test_ctrl_c_ends_with_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(supervise, "watch", interrupted)
+    ended = fuzz("gpu", "--out", tmp_path)
+    assert ended.exit_code == 130
+    assert "interrupted" in ended.output
 
 
 def test_what_is_run() -> None:
@@ -407,6 +435,37 @@ def test_no_worker_at_all(tmp_path: Path) -> None:
         watched("no device", tmp_path)
     with pytest.raises(supervise.WorkerFailed, match="status 9"):
         watched("stillborn", tmp_path)
+
+
+def test_what_a_worker_does_with_its_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = {"path": str(tmp_path / "results.json"), "run": "r", "parts": ["rates", "bits"], "minutes": 1}
+    request |= {"until": time.time() + 60, "resume": False, "quiet": False}
+    done: list[Any] = []
+
+    def run(device: Any, results: Results, chosen: Any, *, until: float, say: Any) -> None:
+        done.append((device.type, [part["name"] for part in results.data["parts"]], chosen))
+        assert 50 < until - time.monotonic() < 61
+        say("[bold]going[/]")
+        results.flush()
+        if len(done) == 2:
+            raise session.DeviceLost("gone [x]")
+
+    monkeypatch.setattr(session, "run", run)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Tesla T4")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (7, 5))
+    assert worker.main(json.dumps(request)) == 4
+    assert "Tesla T4 has compute capability 7.5" in capsys.readouterr().out
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    assert worker.main(json.dumps(request)) == 0
+    assert capsys.readouterr().out == "going\n"
+    request |= {"resume": True, "parts": ["bits"], "quiet": True}
+    assert worker.main(json.dumps(request)) == supervise.LOST
+    assert "gone [x]" in capsys.readouterr().err
+    assert done == [("cuda", ["rates", "bits"], ["rates", "bits"]), ("cuda", ["rates", "bits"], ["bits"])]
 
 
 # ---- its pieces ------------------------------------------------------------------------------------------------------

@@ -20,6 +20,10 @@ from .world import GUARD, NAN, Arena, World
 __all__ = ["Launches"]
 
 
+_UNWRITTEN = -0x452453
+"""As float32 a NaN that no arithmetic makes: what an output holds until it is written."""
+
+
 class Launches:
     """One set of kernels. sanitize: watch every access; needs Triton's interpreter. accesses: elements looked at."""
 
@@ -72,6 +76,7 @@ class Launches:
         Raises Bounds or Equivalence."""
         size = queries.numel() * 4
         memory = torch.full((2 * GUARD + size,), NAN, dtype=torch.uint8, device=world.device)
+        memory[GUARD : GUARD + size].view(torch.int32).fill_(_UNWRITTEN)
         out = memory[GUARD : GUARD + size].view(torch.float32).view(queries.shape)
         before = arena.memory.clone()
         self._launch(
@@ -84,7 +89,7 @@ class Launches:
             raise Bounds("attention wrote outside its output")
         if not torch.isfinite(out).all():
             row, head, dim = (int(index) for index in (~torch.isfinite(out)).nonzero()[0])
-            if (out[row, head].contiguous().view(torch.int32) == -1).all():
+            if (out[row, head].contiguous().view(torch.int32) == _UNWRITTEN).all():
                 raise Equivalence(f"row {row}, head {head} of the output was not written")
             raise Bounds(
                 f"row {row}, head {head}, dim {dim} is {out[row, head, dim]}: something that is not in its context was "

@@ -11,6 +11,7 @@ import torch
 from properties.attention.cases import Case, draw
 from properties.attention.checks import Blind, Checker, poison_is_seen
 from properties.attention.kernels import AXES, DTYPES, Cache, How, Step
+from properties.attention.launch import _UNWRITTEN
 from reference import Bounds, Equivalence
 
 from .support import Plain
@@ -116,7 +117,7 @@ def test_nan_and_rows_that_nobody_wrote_are_told_apart() -> None:
         out[3, 1, 2] = float("inf")
 
     def unwritten(out: torch.Tensor, *_: Any) -> None:
-        out[3, 1].view(torch.int32).fill_(-1)
+        out[3, 1].view(torch.int32).fill_(_UNWRITTEN)
 
     with pytest.raises(Bounds, match="row 3, head 1, dim 2 is inf"):
         check(Plain(infinite))
