@@ -59,9 +59,13 @@ __all__ = [
     "drifts",
     "examine",
     "failures",
+    "from_json",
+    "markdown",
     "read_sass",
     "read_ttir",
     "recorded",
+    "to_json",
+    "versions",
 ]
 
 ARCHITECTURES = (80, 90, 100)
@@ -772,23 +776,24 @@ def _run(
         return [report for future in futures for report in future.result()]
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Of Triton and of its assemblers: what a table is good for."""
     from triton import knobs
 
-    versions = {"triton": importlib.metadata.version("triton")}
+    found = {"triton": importlib.metadata.version("triton")}
     for name in ("ptxas", "ptxas_blackwell"):
         with contextlib.suppress(RuntimeError, AttributeError):
-            versions[name] = getattr(knobs.nvidia, name).version
-    return versions
+            found[name] = getattr(knobs.nvidia, name).version
+    return found
 
 
-def _to_json(versions: dict[str, str], reports: Sequence[Report]) -> str:
+def to_json(made_with: dict[str, str], reports: Sequence[Report]) -> str:
     """One report a line, so that a change is a line of a diff."""
     lines = ",\n".join(json.dumps(report.to_json()) for report in reports)
-    return f'{{"versions": {json.dumps(versions)}, "reports": [\n{lines}\n]}}\n'
+    return f'{{"versions": {json.dumps(made_with)}, "reports": [\n{lines}\n]}}\n'
 
 
-def _from_json(text: str) -> tuple[dict[str, str], list[Report]]:
+def from_json(text: str) -> tuple[dict[str, str], list[Report]]:
     data = json.loads(text)
     return data["versions"], [Report.from_json(entry) for entry in data["reports"]]
 
@@ -818,9 +823,9 @@ same code.
 """
 
 
-def _markdown(versions: dict[str, str], reports: Sequence[Report]) -> str:
+def markdown(made_with: dict[str, str], reports: Sequence[Report]) -> str:
     limits = ", ".join(f"{limit // 1024} KB on sm_{sm}" for sm, limit in SHARED_LIMIT.items())
-    named = ", ".join(f"{name.replace('_', '-')} {version}" for name, version in versions.items())
+    named = ", ".join(f"{name.replace('_', '-')} {version}" for name, version in made_with.items())
     parts = [_PREFACE.format(versions=named, limits=limits)]
     for name in dict.fromkeys(report.configuration for report in reports if report.hot):
         rows = [report for report in reports if report.configuration == name]
@@ -982,23 +987,23 @@ def main(
         if check or write:
             raise _refuse("nothing to compare or to write then")
         compile_only = True
-    versions = _versions()
+    current = versions()
     before: list[Report] = []
     if check:
         try:
-            recorded_versions, before = _from_json((docs / "gates.json").read_text())
+            recorded_versions, before = from_json((docs / "gates.json").read_text())
         except (OSError, ValueError, KeyError) as error:
             raise _refuse(f"cannot read {docs / 'gates.json'}: {error}") from None
-        if recorded_versions != versions:
-            raise _refuse(f"the table was made with {recorded_versions}, this is {versions}")
+        if recorded_versions != current:
+            raise _refuse(f"the table was made with {recorded_versions}, this is {current}")
 
     chosen = [entry for entry in CONFIGURATIONS if entry.hot or not hot]
     reports = _run(chosen, architectures, compile_only, processes)
     if json_file is not None:
-        json_file.write_text(_to_json(versions, reports))
+        json_file.write_text(to_json(current, reports))
     if compile_only:
         broken = [f"{_label(report.key)}: {report.error}" for report in reports if report.error is not None]
-        what = f"{len(reports)} launches compiled with Triton {versions['triton']}"
+        what = f"{len(reports)} launches compiled with Triton {current['triton']}"
     else:
         _show(reports)
         broken = failures(reports)
@@ -1011,8 +1016,8 @@ def main(
         broken += drifts(reports, comparable)
         what += f", {len(wanted)} compared with {docs / 'gates.json'}"
     if write:
-        (docs / "gates.json").write_text(_to_json(versions, reports))
-        (docs / "gates.md").write_text(_markdown(versions, reports))
+        (docs / "gates.json").write_text(to_json(current, reports))
+        (docs / "gates.md").write_text(markdown(current, reports))
         what += f", written to {docs}"
     for line in broken:
         complaints.print(f"[red]FAILED[/] {escape(line)}", soft_wrap=True)
