@@ -4,13 +4,19 @@ VENV := .venv
 PYTHON := $(VENV)/bin/python
 INSTALLED := $(VENV)/.installed
 BUDGET ?= 45s
+# Processes that run the tests.
+TESTERS ?= auto
+OLD := .venv-triton-3.6
 
-.PHONY: help run test lint unit bench clean
+.PHONY: help run test lint unit bench gates gates-3.6 kernel-faults clean
 
 help:
 	@echo "make run     a campaign of about a minute on kvcore (BUDGET=10m for longer)"
 	@echo "make test    lint, types and every test"
 	@echo "make bench   the benchmarks, about three minutes"
+	@echo "make gates   compile every shipped kernel for sm_80, sm_90 and sm_100, and compare with docs/gates.json"
+	@echo "make gates-3.6        only compile them, under Triton 3.6"
+	@echo "make kernel-faults    the table of planted kernel faults, docs/kernel-faults.md (long)"
 	@echo "make clean   remove what the above made"
 
 run: $(INSTALLED)
@@ -24,15 +30,31 @@ lint: $(INSTALLED)
 	$(PYTHON) -m mypy
 
 unit: $(INSTALLED)
-	$(PYTHON) -m pytest
+	$(PYTHON) -m pytest -n $(TESTERS) --maxprocesses 8
 
 bench: $(INSTALLED)
 	$(PYTHON) -m pytest properties/benchmarks --benchmark-only --override-ini addopts="--import-mode=importlib -s"
 
+gates: $(INSTALLED)
+	$(PYTHON) -m kvcore.kernels.gates --check
+
+# GPU machines still carry Triton 3.6 with torch 2.11.
+gates-3.6: $(OLD)/.installed
+	$(OLD)/bin/python -m kvcore.kernels.gates --compile-only
+
+kernel-faults: $(INSTALLED)
+	$(PYTHON) -m fuzz.tests.kernel_layers --write docs/kernel-faults.md
+
 clean:
-	rm -rf $(VENV) fuzz-out .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) $(OLD) fuzz-out .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
 
 $(INSTALLED): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,dev,cuda]'
 	@touch $(INSTALLED)
+
+$(OLD)/.installed: pyproject.toml constraints.txt
+	python3 -m venv $(OLD)
+	$(OLD)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt numpy xxhash typer rich torch
+	$(OLD)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps triton==3.6.0
+	@touch $(OLD)/.installed

@@ -303,7 +303,7 @@ _fault("softcap: result not in powers of two", "EQUIVALENCE", _calls("(cap or 1.
 _fault(
     "constants in float32 for float32 queries",
     "EQUIVALENCE",
-    _calls("(cap or 1.0) * LOG2E], dtype=torch.float64", "(cap or 1.0) * LOG2E], dtype=torch.float32"),
+    _calls("(cap or 1.0) * LOG2E]),", "(cap or 1.0) * LOG2E]).astype(np.float32).astype(np.float64),"),
 )
 _fault(
     "float32 queries computed in float32",
@@ -332,7 +332,11 @@ _fault("ALiBi: slope of the kv head", "EQUIVALENCE", _attend("slopes_ptr + head,
 _fault(
     "ALiBi: slope of the first row's head for all", "EQUIVALENCE", _attend("slopes_ptr + head, mask", "slopes_ptr + kv_head * GROUP + head * 0, mask")
 )
-_fault("ALiBi: slopes not in powers of two", "EQUIVALENCE", _calls("slope * LOG2E for slope", "slope for slope"))
+_fault(
+    "ALiBi: slopes not in powers of two",
+    "EQUIVALENCE",
+    _calls("np.array(spec.slopes or (0.0,)) * LOG2E", "np.array(spec.slopes or (0.0,))"),
+)
 _fault(
     "ALiBi: distance from the end of the context, which is right but for rounding",
     "EQUIVALENCE",
@@ -418,8 +422,15 @@ _fault(
     _attend('            leaf_peak = tl.full([ROWS], float("-inf"), STATE)\n', "            leaf_peak = tl.zeros([ROWS], STATE)\n"),
 )
 _fault(
-    "a leaf's sum goes on into the next leaf",
+    "a leaf's state goes on into the next leaf",
     "EQUIVALENCE",
+    _attend('            leaf_peak = tl.full([ROWS], float("-inf"), STATE)\n', ""),
+    _attend("            leaf_total = tl.zeros([ROWS], STATE)\n", ""),
+    _attend("            leaf_mixed = tl.zeros([ROWS, PADDED], STATE)\n", ""),
+)
+_same(
+    "a leaf's sum goes on into the next leaf, its maximum does not",
+    "the next tile multiplies it by 2**-inf",
     _attend("            leaf_total = tl.zeros([ROWS], STATE)\n", ""),
 )
 _ADDED = "added = tl.max(tl.dot(weight, ones, out_dtype=STATE), 1)"
@@ -459,7 +470,17 @@ _fault(
     _attend(_SEEN, _SEEN.replace("seen = ", "seen = (place >= 0)[None, :] & ")),
 )
 _fault(
-    "tile width by the number of rows (vLLM 51902: 64 x 192 or 192 x 128)",
+    "tile width by the longest chunk of the batch (vLLM 51902: 9 or 10 tokens of an unrelated prefill)",
+    "EQUIVALENCE",
+    _calls(
+        "TILE=host.tree.tile,",
+        "TILE=host.tree.tile\n"
+        "                    if np.diff(host.batch.cu_seqlens).max() < 10\n"
+        "                    else min(2 * host.tree.tile, host.tree.leaf & -host.tree.leaf),",
+    ),
+)
+_fault(
+    "tile width by the number of rows of a program",
     "EQUIVALENCE",
     _calls(
         "TILE=host.tree.tile,",
@@ -561,14 +582,9 @@ _fault(
     _calls("    if not plan.full:\n        out.zero_()\n", ""),
 )
 _fault(
-    "a plan loaded into a captured buffer keeps the old contexts",
+    "a plan loaded into a captured buffer is not sent",
     _ANY,
-    _calls("            (self.contexts, padded.context_lengths),\n            (self.slots", "            (self.slots"),
-)
-_fault(
-    "a plan loaded into a captured buffer keeps the old merges",
-    _ANY,
-    _calls("            *zip(self.merges, (lane.merges for lane in lanes), strict=True),\n        ):", "        ):"),
+    _calls("        self._buffer.copy_(torch.from_numpy(_packed(_arrays(plan, padded, lanes))))\n", ""),
 )
 
 # ---- store -----------------------------------------------------------------------------------------------------------
@@ -678,6 +694,8 @@ _fault(
 _fault("attend: kv heads in 32 bits", _ANY, _attend("keys = k_ptr + kv_head.to(tl.int64) * k_head", "keys = k_ptr + kv_head * k_head"), by="large")
 _fault("attend: rows in 32 bits", _ANY, _attend(f"{_PACKED}row_mask", "packed = begin + query\n    row_mask"), by="large")
 _fault("combine: rows in 32 bits", _ANY, _attend(f"{_PACKED}where", "packed = begin + query\n    where"), by="large")
+_fault("attend: query heads in 32 bits", _ANY, _attend("head.to(tl.int64)[:, None] * q_head", "head[:, None] * q_head"), by="large")
+_fault("attend: rows of the table in 32 bits", _ANY, _attend("sequence.to(tl.int64) * table_row", "sequence * table_row"), by="large")
 _fault("attend: partials in 32 bits", _ANY, _attend("partial = tl.load(work_ptr + item * 4 + 3).to(tl.int64)", "partial = tl.load(work_ptr + item * 4 + 3)"), by="large")
 _fault("combine: partials in 32 bits", _ANY, _attend("partial = tl.load(merge_ptr + item * 4 + 2).to(tl.int64)", "partial = tl.load(merge_ptr + item * 4 + 2)"), by="large")
 _fault("audit: slots in 32 bits", _ANY, _cache("block = tl.load(table + position // BLOCK_SIZE, mask=known, other=0).to(tl.int64)", "block = tl.load(table + position // BLOCK_SIZE, mask=known, other=0)"), by="large")

@@ -15,8 +15,11 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+from ..batch import Batch
 from ..errors import InvalidAttention, InvalidTensor, PlanTooLarge
 from . import cpu
 from .plan import Lane, Plan
@@ -46,8 +49,8 @@ class DevicePlan:
     buffers. Padding does nothing. dtype: of the queries. Workspace: partials * kv heads * rows * (padded head dim + 2)
     * 4 bytes (8 for float32) for each lane, shared by all layers.
 
-    Raises PlanTooLarge if the plan does not fit into `room`, InvalidTensor for another dtype. O(plan), one
-    copy to the device for each array.
+    Raises PlanTooLarge if the plan does not fit into `room`, InvalidTensor for another dtype. O(plan), one copy to the
+    device.
     """
 
     def __init__(
@@ -60,18 +63,14 @@ class DevicePlan:
         self.room = room
         self.plan = plan
         padded, lanes = _fit(plan, room)
-        self.tables = self._send(padded.block_tables)
-        self.cu_seqlens = self._send(padded.cu_seqlens)
-        self.contexts = self._send(padded.context_lengths)
-        self.slots = self._send(padded.slot_mapping)
-        self.works = [self._send(lane.work) for lane in lanes]
-        self.merges = [self._send(lane.merges) for lane in lanes]
         spec = plan.spec
-        slopes = [slope * LOG2E for slope in spec.slopes or (0.0,)]
-        self.slopes = torch.tensor(slopes, dtype=torch.float64, device=self.device)
-        cap = spec.softcap
-        factor = spec.softmax_scale * LOG2E if cap is None else spec.softmax_scale / cap
-        self.constants = torch.tensor([factor, (cap or 1.0) * LOG2E], dtype=torch.float64, device=self.device)
+        arrays = _arrays(plan, padded, lanes)
+        host = _packed(arrays)
+        # On the CPU the buffer is the packed array itself; nobody else has it.
+        self._buffer = torch.from_numpy(host).to(self.device)
+        views = _views(self._buffer, arrays)
+        self.slots, self.constants, self.slopes, self.tables, self.cu_seqlens, self.contexts = views[:6]
+        self.works, self.merges = views[6 : 6 + len(lanes)], views[6 + len(lanes) :]
         state = torch.float64 if dtype is torch.float32 else torch.float32
         self.workspaces: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         for lane in lanes:
@@ -104,22 +103,52 @@ class DevicePlan:
         if (plan.spec, plan.tree, plan.block_size) != (own.spec, own.tree, own.block_size):
             raise InvalidAttention("the plan is for another spec, tree or block size than the one that was captured")
         padded, lanes = _fit(plan, self.room)
+        self._buffer.copy_(torch.from_numpy(_packed(_arrays(plan, padded, lanes))))
         self.plan = plan
-        for tensor, array in (
-            (self.tables, padded.block_tables),
-            (self.cu_seqlens, padded.cu_seqlens),
-            (self.contexts, padded.context_lengths),
-            (self.slots, padded.slot_mapping),
-            *zip(self.works, (lane.work for lane in lanes), strict=True),
-            *zip(self.merges, (lane.merges for lane in lanes), strict=True),
-        ):
-            tensor.copy_(torch.from_numpy(array))
-
-    def _send(self, array: Any) -> torch.Tensor:
-        return torch.tensor(array, device=self.device)
 
 
-def _fit(plan: Plan, room: Room | None) -> tuple[Any, Sequence[Lane]]:
+def _arrays(plan: Plan, batch: Batch, lanes: Sequence[Lane]) -> list[npt.NDArray[Any]]:
+    """All that goes to the device, in the order of `DevicePlan`'s tensors."""
+    spec = plan.spec
+    cap = spec.softcap
+    factor = spec.softmax_scale * LOG2E if cap is None else spec.softmax_scale / cap
+    return [
+        batch.slot_mapping,
+        np.array([factor, (cap or 1.0) * LOG2E]),
+        np.array(spec.slopes or (0.0,)) * LOG2E,
+        batch.block_tables,
+        batch.cu_seqlens,
+        batch.context_lengths,
+        *(lane.work for lane in lanes),
+        *(lane.merges for lane in lanes),
+    ]
+
+
+_ALIGNMENT = 64
+"""Bytes. Every array begins at a multiple: Triton compiles anew for a pointer that is not aligned to 16."""
+
+
+def _packed(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
+    """In one piece, for one copy to the device."""
+    pieces: list[bytes] = []
+    for array in arrays:
+        pieces += array.tobytes(), bytes(-array.nbytes % _ALIGNMENT)
+    return np.frombuffer(bytearray().join(pieces), dtype=np.uint8)
+
+
+_DTYPES = {"int32": torch.int32, "int64": torch.int64, "float64": torch.float64}
+
+
+def _views(buffer: torch.Tensor, arrays: Sequence[npt.NDArray[Any]]) -> list[torch.Tensor]:
+    views, begin = [], 0
+    for array in arrays:
+        end = begin + array.nbytes
+        views.append(buffer[begin:end].view(_DTYPES[array.dtype.name]).view(array.shape))
+        begin = end + -end % _ALIGNMENT
+    return views
+
+
+def _fit(plan: Plan, room: Room | None) -> tuple[Batch, Sequence[Lane]]:
     if room is None:
         return plan.batch, plan.lanes
     batch = plan.batch

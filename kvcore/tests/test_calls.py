@@ -7,8 +7,9 @@ all dtypes.
 
 from __future__ import annotations
 
+import copy as copying
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,15 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         pytest.skip("Triton's interpreter is off")
     monkeypatch.setattr(calls, "_has_fp8", lambda device: False)  # the integer steps; the interpreter's FP8 is wrong
     return request.param
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """These tensors are tiny: handing them to more threads takes longer than computing."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture
@@ -158,10 +168,11 @@ class World:
         self.schedule = schedule
         self.plan = self.device_plan()
         history = batch_of([(table, c - s, c - s) for table, (c, s) in zip(tables, lengths, strict=True)], block_size)
-        old = [
-            torch.cat([p[plane][: c - s] for p, (c, s) in zip(self.whole, lengths, strict=True)]) for plane in (0, 1)
-        ]
         if lengths:
+            old = [
+                torch.cat([pair[plane][: c - s] for pair, (c, s) in zip(self.whole, lengths, strict=True)])
+                for plane in range(2)
+            ]
             store_kv(*old, *self.cache, torch.from_numpy(history.slot_mapping), scales=self.scales)
 
     def host_plan(self, **changes: Any) -> Plan:
@@ -219,16 +230,17 @@ def by_formula(new: torch.Tensor, cache: torch.Tensor, slots: list[int], scale: 
             if scale is not None:
                 data = (data.float() / scale[:, None]).clamp(-448, 448)
             after[slot // block_size, :, slot % block_size] = data.to(cache.dtype)
-    return after.contiguous().view(torch.uint8)
+    return raw(after)
 
 
 def raw(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().view(torch.uint8)
+    """A copy, as bytes."""
+    return tensor.clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
 # ---- attention -------------------------------------------------------------------------------------------------------
 
-LENGTHS = [(70, 9), (1, 1), (0, 0), (33, 1), (17, 17), (5, 0)]
+LENGTHS = [(66, 3), (1, 1), (0, 0), (33, 1), (17, 17), (5, 0)]
 """Contexts below, at and above the edges of tiles (16), leaves (32) and blocks; sequences without rows among them."""
 
 FEATURES: dict[str, tuple[AttentionSpec, int]] = {  # and a block size
@@ -261,7 +273,7 @@ def test_float32_is_exact(path: str, feature: str):
 
 
 @needs_interpreter
-@pytest.mark.parametrize("feature", ["five heads to one", "softcap", "everything"])
+@pytest.mark.parametrize("feature", ["five heads to one", "everything"])
 @pytest.mark.parametrize("wide", [False, True])
 def test_float16_rounds_weights_and_results(feature: str, wide: bool):
     spec, block_size = FEATURES[feature]
@@ -309,19 +321,18 @@ def test_the_torch_path_takes_long_prompts_in_pieces(monkeypatch: pytest.MonkeyP
 @needs_interpreter
 def test_the_schedule_is_free():
     """To the bit on a GPU; here to the rounding, since the interpreter's matrix product depends on the shape."""
-    world = World(FEATURES["everything"][0], LENGTHS)
+    world = World(FEATURES["everything"][0], [(66, 3), (40, 1)])
     world.store()
-    for schedule in ("direct", "split", "auto"):
-        for tiling in (Tiling(16), Tiling(64)):
-            plan = world.device_plan(schedule=schedule, tilings=(tiling,), programs=8)
-            world.verify(world.attend(plan=plan), "kernel")
+    for schedule, rows in (("direct", 16), ("split", 64), ("auto", 32)):
+        plan = world.device_plan(schedule=schedule, tilings=(Tiling(rows),), programs=8)
+        world.verify(world.attend(plan=plan), "kernel")
 
 
 def test_a_prompt_in_chunks(path: str):
     spec = AttentionSpec(4, 2, 16, window=20)
-    whole = World(spec, [(45, 45)], seed=3)
+    whole = World(spec, [(35, 35)], seed=3)
     keys, values = whole.whole[0]
-    for cuts in ([45], [1, 44], [16, 16, 13], [7, 20, 3, 15]):
+    for cuts in ([1, 34], [16, 16, 3], [7, 20, 8]):
         whole.storage.poison(range(whole.num_blocks))
         end = 0
         for size in cuts:
@@ -329,13 +340,10 @@ def test_a_prompt_in_chunks(path: str):
             batch = batch_of([(whole.batch.block_tables[0].tolist(), end, size)], 4)
             plan = whole.device_plan(batch=batch, schedule="auto")
             store_kv(keys[begin:end], values[begin:end], *whole.cache, plan.slots)
-            out = whole.attend(plan=plan, queries=whole.queries[begin:end])
-            part = World.__new__(World)
-            part.__dict__ = whole.__dict__ | {
-                "lengths": [(end, size)],
-                "whole": [(keys[:end], values[:end])],
-                "queries": whole.queries[begin:end],
-            }
+            queries = whole.queries[begin:end]
+            out = whole.attend(plan=plan, queries=queries)
+            part = copying.copy(whole)
+            part.lengths, part.whole, part.queries = [(end, size)], [(keys[:end], values[:end])], queries
             part.verify(out, path)
 
 
@@ -432,14 +440,16 @@ LAYOUTS: dict[str, Callable[[int, int, int, int, torch.dtype], tuple[torch.Tenso
 }
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("cached", [torch.float32, FP8])
+@pytest.mark.parametrize(
+    ("layout", "cached"),
+    [*((layout, torch.float32) for layout in LAYOUTS), ("slot before head", FP8), ("different", FP8)],
+)
 def test_caches_may_have_any_strides_but_the_last(path: str, layout: str, cached: torch.dtype):
-    world = World(AttentionSpec(4, 2, 20), [(33, 5), (9, 9)], cached=cached)
+    world = World(AttentionSpec(2, 2, 20), [(17, 2), (3, 3)], cached=cached)
     config = world.storage.config
     other = LAYOUTS[layout](world.num_blocks, 2, config.block_size, 20, cached)
-    for own, copy in zip(world.cache, other, strict=True):
-        copy.copy_(own)
+    for own, twin in zip(world.cache, other, strict=True):
+        twin.copy_(own)
     world.store()
     expected = world.attend()
     first, world.cache = world.cache, other
@@ -571,6 +581,7 @@ def test_every_fp8_value_is_encoded_as_itself():
 
 
 @needs_interpreter
+@pytest.mark.filterwarnings("ignore:invalid value encountered")  # numpy, of signalling NaNs
 def test_every_16_bit_value_is_encoded():
     bits = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16)
     verify_encoding(bits.view(torch.float16).float())
@@ -592,6 +603,7 @@ def test_ties_are_encoded_to_even_and_their_neighbours_to_the_nearest():
 
 
 @needs_interpreter
+@pytest.mark.filterwarnings("ignore:invalid value encountered")  # numpy, of signalling NaNs
 def test_any_float32_is_encoded():
     """Each sign, exponent and first bits, with the ends of what is rounded away; then bits at random."""
     upper = np.arange(2**14, dtype=np.uint32)[:, None] << 18
@@ -611,11 +623,11 @@ class Tagged:
     def __init__(self) -> None:
         self.tables = torch.tensor([[6, 1, 3, 9], [4, 2, 9, 9], [9, 9, 9, 9]], dtype=torch.int32)  # 9 is outside
         self.lengths = [11, 5, 0]
-        self.storage = KVStorage(StorageConfig(1, 8, 4, 2, 16, "float32"), "cpu", tags=True)
+        self.storage = KVStorage(StorageConfig(1, 8, 4, 1, 16, "float32"), "cpu", tags=True)
         self.expected = torch.tensor([100 * s + p + 1 for s, n in enumerate(self.lengths) for p in range(n)])
         self.cu = torch.tensor([0, 11, 16, 16])
         slots = [int(self.tables[s, p // 4]) * 4 + p % 4 for s, n in enumerate(self.lengths) for p in range(n)]
-        data = torch.zeros(16, 2, 16)
+        data = torch.zeros(16, 1, 16)
         cache = self.storage.keys(0), self.storage.values(0)
         store_kv(data, data, *cache, torch.tensor(slots), tags=self.storage.tags, token_tags=self.expected)
 
@@ -997,6 +1009,32 @@ def test_the_good_audit_is_good(path: str):
     assert audit(**audit_arguments()).tolist() == [-1] * 6
 
 
+UNCLEAR: dict[str, tuple[Callable[..., Any], Callable[[], Arguments], Arguments]] = {
+    "keys list": (store_kv, store_arguments, {"keys": [1.0]}),
+    "keys none": (store_kv, store_arguments, {"keys": None}),
+    "tags none": (audit, audit_arguments, {"tags": None}),
+    "tags of rank 0": (audit, audit_arguments, {"tags": torch.tensor(1)}),
+    "tables flat": (audit, audit_arguments, {"tables": torch.zeros(4, dtype=torch.int32)}),
+    "tables list": (audit, audit_arguments, {"tables": [[3, 0], [1, -1]]}),
+    "expected of rank 0": (audit, audit_arguments, {"expected": torch.tensor(1)}),
+    "block size 0": (audit, audit_arguments, {"block_size": 0}),  # all tags are right, it says
+    "block size below 0": (audit, audit_arguments, {"block_size": -4}),
+}
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=(AttributeError, ValueError, IndexError, pytest.fail.Exception),
+    reason="shapes are read before the tensors are looked at, and the block size not at all",
+)
+@pytest.mark.usefixtures("no_launch")
+@pytest.mark.parametrize("name", UNCLEAR)
+def test_what_is_no_tensor_and_no_size_is_refused_clearly(name: str):
+    call, arguments, changes = UNCLEAR[name]
+    with pytest.raises(InvalidTensor):
+        call(**(arguments() | changes))
+
+
 # ---- one call for engines --------------------------------------------------------------------------------------------
 
 
@@ -1019,6 +1057,18 @@ def test_queries_have_the_dtype_of_the_cache_or_bfloat16(dtype: str):
     if dtype == "float8_e4m3":
         for other in ROUNDING:
             assert PagedAttention(SPEC, storage_of(dtype), dtype=other).plan(BATCH).dtype is other
+
+
+@pytest.mark.xfail(
+    strict=True, raises=pytest.fail.Exception, reason="no call can be made, and each says another reason"
+)
+@pytest.mark.parametrize(
+    ("cached", "dtype"),
+    [("float32", torch.float16), ("float16", torch.float32), ("float8_e4m3", torch.float64), ("float8_e4m3", FP8)],
+)
+def test_queries_that_no_call_takes_are_refused_at_once(cached: str, dtype: torch.dtype):
+    with pytest.raises((InvalidAttention, InvalidTensor)):
+        PagedAttention(SPEC, storage_of(cached), dtype=dtype)
 
 
 def test_trees_and_tilings_may_be_chosen():
@@ -1228,8 +1278,8 @@ def test_an_engine_s_day(engine: Engine):
     manager.append("a", [20])
     manager.append("b", [21])
     step = engine.step(("a", 1), ("b", 1))
-    assert len(step.copies) == 1
-    assert child.table[:2] == manager.sequence("a").table[:2] and child.table[2] != manager.sequence("a").table[2]
+    parent = manager.sequence("a").table
+    assert step.copies and child.table[:2] == parent[:2] and child.table[2] != parent[2]
 
     # A prompt of whole cached blocks: its last token is computed again, and written nowhere.
     hit = manager.allocate("c", range(8))
@@ -1250,6 +1300,7 @@ def test_an_engine_s_day(engine: Engine):
     manager.check()
 
 
+@pytest.mark.filterwarnings("ignore:All-NaN slice encountered")  # numpy, of the poison that is read
 def test_a_missed_copy_is_seen(engine: Engine):
     """That the day above would notice."""
     manager = engine.manager

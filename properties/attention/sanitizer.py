@@ -81,9 +81,9 @@ def labelled(
 
 
 def _own(name: str, tensor: torch.Tensor) -> Region:
-    storage = tensor.untyped_storage()
-    low = storage.data_ptr()
-    return Region(name, low, low + storage.nbytes(), tensor.element_size())
+    """What an adapter made: a contiguous tensor, which may be a piece of a larger buffer."""
+    low = tensor.data_ptr()
+    return Region(name, low, low + tensor.numel() * tensor.element_size(), tensor.element_size())
 
 
 @dataclass(slots=True)
