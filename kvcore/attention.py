@@ -30,10 +30,10 @@ from .kernels import (
     Tree,
     default_tree,
     make_plan,
-    paged_attention,
     store_kv,
     tilings,
 )
+from .kernels.calls import check_attention, launch_attention
 from .storage import KVStorage
 
 __all__ = ["PagedAttention"]
@@ -66,7 +66,13 @@ class PagedAttention:
         self.spec = spec
         self.storage = storage
         cached = config.torch_dtype
-        self.dtype = dtype or (torch.bfloat16 if cached is torch.float8_e4m3fn else cached)
+        eight = cached is torch.float8_e4m3fn
+        self.dtype = dtype or (torch.bfloat16 if eight else cached)
+        fitting = (torch.float32, torch.float16, torch.bfloat16) if eight else (cached,)
+        if self.dtype not in fitting:
+            raise InvalidAttention(
+                f"queries over a {cached} cache can be {' or '.join(map(str, fitting))}, not {self.dtype}"
+            )
         device = storage.device
         capability, processors = 90, 1
         if device.type == "cuda":
@@ -107,12 +113,15 @@ class PagedAttention:
         """Write this step's K/V of `layer` to the plan's slots, then attend. [T, query heads, D].
 
         queries [T, query heads, D], keys and values [T, kv heads, D]. token_tags: see `store_kv`; the storage keeps one
-        tag a slot, so give them for one layer alone. Raises InvalidTensor before any launch, or IndexError for a layer
-        that there is not.
+        tag a slot, so give them for one layer alone. Raises InvalidTensor before anything is written, or IndexError
+        for a layer that there is not.
         """
         storage = self.storage
+        if not 0 <= layer < storage.config.num_layers:
+            raise IndexError(f"layer {layer}: the storage has layers 0 to {storage.config.num_layers - 1}")
         key_cache, value_cache = storage.keys(layer), storage.values(layer)
         scales = None if storage.scales is None else storage.scales[layer]
         tags = None if token_tags is None else storage.tags
+        check_attention(queries, key_cache, value_cache, plan, scales, out)
         store_kv(keys, values, key_cache, value_cache, plan.slots, scales=scales, tags=tags, token_tags=token_tags)
-        return paged_attention(queries, key_cache, value_cache, plan, scales=scales, out=out)
+        return launch_attention(queries, key_cache, value_cache, plan, scales, out)

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .errors import InvalidConfiguration, InvalidCopies, StorageTooLarge
+from .errors import InvalidBatch, InvalidConfiguration, InvalidCopies, StorageTooLarge
 from .kernels.calls import copy_planes
 
 __all__ = ["DTYPES", "KVStorage", "StorageConfig"]
@@ -66,7 +66,8 @@ class StorageConfig:
                 f"one block of {self.block_size} slots, {self.num_kv_heads} heads and {self.head_dim} dims has "
                 f"{self.block_size * self.num_kv_heads * self.head_dim} elements; at most 2**31 - 1 fit"
             )
-        if self.dtype not in DTYPES and self.dtype not in DTYPES.values():
+        known = DTYPES if isinstance(self.dtype, str) else DTYPES.values()
+        if not isinstance(self.dtype, (str, torch.dtype)) or self.dtype not in known:
             raise InvalidConfiguration(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
 
     @property
@@ -146,9 +147,12 @@ class KVStorage:
     def poison(self, blocks: Iterable[int]) -> None:
         """Fill `blocks` with 0xFF bytes in all layers, and their tags with 0, if this storage poisons; else nothing.
 
-        O(blocks * bytes_per_block).
+        Raises InvalidBatch for a block outside the pool. O(blocks * bytes_per_block).
         """
         chosen = list(blocks)
+        for block in chosen:
+            if type(block) is not int or not 0 <= block < self.config.num_blocks:
+                raise InvalidBatch(f"cannot poison block {block!r}: blocks are 0 to {self.config.num_blocks - 1}")
         if not self.poisoning or not chosen:
             return
         index = torch.tensor(chosen, device=self.device)
@@ -162,8 +166,10 @@ def check_copies(pairs: Sequence[tuple[int, int]], num_blocks: int) -> None:
     destinations: set[int] = set()
     for source, destination in pairs:
         for block in (source, destination):
-            if not 0 <= block < num_blocks:
-                raise InvalidCopies(f"copy {source} -> {destination}: the pool has blocks 0 to {num_blocks - 1}")
+            if type(block) is not int or not 0 <= block < num_blocks:
+                raise InvalidCopies(f"copy {source!r} -> {destination!r}: the pool has blocks 0 to {num_blocks - 1}")
+        if source == destination:
+            raise InvalidCopies(f"copy {source} -> {destination}: a block cannot be copied to itself; leave it out")
         if destination in destinations:
             raise InvalidCopies(f"two copies in one call write block {destination}; give each destination once")
         destinations.add(destination)
@@ -176,6 +182,8 @@ def check_copies(pairs: Sequence[tuple[int, int]], num_blocks: int) -> None:
 
 
 def _require(config: StorageConfig, device: torch.device) -> None:
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidConfiguration("device is cuda, and torch finds none; install a CUDA build of torch, or give cpu")
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
     elif device.type == "cpu":

@@ -113,10 +113,10 @@ def audit_slots(
 
     Every position of every context, against what the caller expects there; a table entry outside the pool is -2.
     """
-    sequence = tl.program_id(0)
+    sequence = tl.program_id(1)
     begin = tl.load(cu_expected_ptr + sequence)
     length = tl.load(cu_expected_ptr + sequence + 1) - begin
-    position = tl.program_id(1) * CHUNK + tl.arange(0, CHUNK)
+    position = tl.program_id(0) * CHUNK + tl.arange(0, CHUNK)
     known = position < length
     table = table_ptr + sequence.to(tl.int64) * table_row
     block = tl.load(table + position // BLOCK_SIZE, mask=known, other=0).to(tl.int64)

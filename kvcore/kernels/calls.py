@@ -100,11 +100,18 @@ class DevicePlan:
                 "this plan has no room of its own; make it with DevicePlan(plan, device, dtype, room)"
             )
         own = self.plan
-        if (plan.spec, plan.tree, plan.block_size) != (own.spec, own.tree, own.block_size):
-            raise InvalidAttention("the plan is for another spec, tree or block size than the one that was captured")
+        if _captured(plan) != _captured(own):
+            raise InvalidAttention(
+                "the plan is for another spec, tree, tiling, block size or pool than the one that was captured"
+            )
         padded, lanes = _fit(plan, self.room)
         self._buffer.copy_(torch.from_numpy(_packed(_arrays(plan, padded, lanes))))
         self.plan = plan
+
+
+def _captured(plan: Plan) -> tuple[Any, ...]:
+    """What a captured graph has compiled in."""
+    return plan.spec, plan.tree, plan.block_size, plan.num_blocks, [lane.tiling for lane in plan.lanes]
 
 
 def _arrays(plan: Plan, batch: Batch, lanes: Sequence[Lane]) -> list[npt.NDArray[Any]]:
@@ -193,7 +200,8 @@ def store_kv(
     """
     blocks, heads, block_size, dim = _check_caches(key_cache, value_cache)
     device, cached = key_cache.device, key_cache.dtype
-    tokens = keys.shape[0] if keys.ndim == 3 else -1
+    _check_rank("keys", keys, 3)
+    tokens = keys.shape[0]
     for name, tensor in (("keys", keys), ("values", values)):
         _check(name, tensor, device, (tokens, heads, dim), FLOATS if cached is FP8 else (cached,))
     if keys.dtype != values.dtype:
@@ -270,9 +278,24 @@ def paged_attention(
 
     A row that belongs to no sequence becomes 0. K/V within a context must be finite (as for every flash kernel: 0 *
     NaN); what lies beyond it, in unused slots or blocks, may be anything.
-    Raises InvalidTensor before any launch. At most three launches; O(sum of visible keys * query heads * D).
+    Raises InvalidTensor before any launch. At most five launches; O(sum of visible keys * query heads * D).
     """
+    check_attention(queries, key_cache, value_cache, plan, scales, out)
+    return launch_attention(queries, key_cache, value_cache, plan, scales, out, native_fp8)
+
+
+def check_attention(
+    queries: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    plan: DevicePlan,
+    scales: torch.Tensor | None,
+    out: torch.Tensor | None,
+) -> None:
+    """What `paged_attention` looks at before it launches anything. Raises InvalidTensor. O(1)."""
     blocks, heads, block_size, dim = _check_caches(key_cache, value_cache)
+    if not isinstance(plan, DevicePlan):
+        raise InvalidTensor(f"the plan must be a DevicePlan, got {type(plan).__name__}; see PagedAttention.plan")
     host = plan.plan
     spec, device, cached = host.spec, key_cache.device, key_cache.dtype
     if (heads, dim) != (spec.num_kv_heads, spec.head_dim):
@@ -291,10 +314,27 @@ def paged_attention(
     if queries.dtype is not plan.dtype:
         raise InvalidTensor(f"the queries are {queries.dtype}, the plan was made for {plan.dtype}")
     _check_scales(scales, cached, device, heads)
-    if out is None:
-        out = torch.empty(shape, dtype=queries.dtype, device=device)
-    else:
+    if out is not None:
         _check("out", out, device, shape, (queries.dtype, torch.float32))
+        if any(size > 1 and not stride for size, stride in zip(out.shape, out.stride(), strict=True)):
+            raise InvalidTensor(f"out is expanded (strides {out.stride()}): its rows share memory; give it its own")
+
+
+def launch_attention(
+    queries: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    plan: DevicePlan,
+    scales: torch.Tensor | None,
+    out: torch.Tensor | None,
+    native_fp8: bool | None = None,
+) -> torch.Tensor:
+    """`paged_attention` of what has been checked."""
+    _, heads, block_size, dim = key_cache.shape
+    host = plan.plan
+    spec, device, cached = host.spec, key_cache.device, key_cache.dtype
+    if out is None:
+        out = torch.empty(queries.shape, dtype=queries.dtype, device=device)
     if not plan.full:
         out.zero_()
     if not _launches(device):
@@ -420,11 +460,15 @@ def audit(
     Finds what no number shows: a valid block of another request, a stale one, a missed copy. O(expected), one launch.
     Raises InvalidTensor.
     """
+    for name, tensor, rank in (("tags", tags, 1), ("tables", tables, 2), ("expected", expected, 1)):
+        _check_rank(name, tensor, rank)
+    if type(block_size) is not int or block_size < 1:
+        raise InvalidTensor(f"block_size must be an integer from 1, got {block_size!r}")
     device = tags.device
     count, columns = tables.shape
-    _check("tags", tags, device, (tags.shape[0],), (torch.int64,))
+    _check("tags", tags, device, tuple(tags.shape), (torch.int64,))
     _check("tables", tables, device, (count, columns), (torch.int32,))
-    _check("expected", expected, device, (expected.shape[0],), (torch.int64,))
+    _check("expected", expected, device, tuple(expected.shape), (torch.int64,))
     _check("cu_expected", cu_expected, device, (count + 1,), (torch.int64,))
     wrong = torch.full_like(expected, -1)
     if not expected.numel():
@@ -436,7 +480,7 @@ def audit(
 
     chunk = 128
     with _on(device):
-        cache.audit_slots[(count, -(-columns * block_size // chunk))](
+        cache.audit_slots[(-(-columns * block_size // chunk), count)](
             tags,
             tables,
             expected,
@@ -466,6 +510,12 @@ def _check(
         raise InvalidTensor(f"{name} must be {' or '.join(map(str, dtypes))}, got {tensor.dtype}")
     if tensor.ndim and tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
         raise InvalidTensor(f"{name}: the last dimension must have stride 1, got {tensor.stride(-1)}")
+
+
+def _check_rank(name: str, tensor: torch.Tensor, rank: int) -> None:
+    if not isinstance(tensor, torch.Tensor) or tensor.ndim != rank:
+        got = f"{tensor.ndim}" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+        raise InvalidTensor(f"{name} must be a torch tensor of rank {rank}, got {got}")
 
 
 def _check_caches(key_cache: torch.Tensor, value_cache: torch.Tensor) -> tuple[int, int, int, int]:

@@ -44,7 +44,7 @@ from rich.table import Table
 
 from .. import batch
 from ..attention import PagedAttention
-from ..storage import KVStorage, StorageConfig
+from ..storage import DTYPES, KVStorage, StorageConfig
 from . import calls
 from .spec import AttentionSpec, Tiling, Tree, tilings
 
@@ -276,11 +276,11 @@ class Report:
 
     tiling: rows, tile, warps, stages. registers: of a thread. stack, shared: bytes. spills: loads and stores of local
     memory (LDL, STL). copies, loads, stores: global to shared memory, from global and to global, bits of one thread ->
-    instructions. table_copies: of the copies, how many instructions the block tables explain. matrix: opcode ->
-    instructions. floats: of FFMA, FADD, FMUL, as launched; fused: with fusion on. narrow: pointers of K/V whose address
-    comes through a 32-bit multiplication. unmasked: pointers of which a tensor is read or written without a mask, or
-    of the table and K/V, with one that does not know the context. stable: two compiles gave the same code. error: of
-    the compiler; nothing else is known then.
+    instructions; table_copies: how many copies the block tables explain. share: bits of K/V that one access could move,
+    128 or all that a thread has of a tile. matrix: opcode -> instructions. floats: FFMA, FADD, FMUL and their kin, as
+    launched; fused: with fusion on. narrow: pointers to K/V whose address comes through a 32-bit multiplication.
+    unmasked: pointers of which a tensor is accessed without a mask or, of tables and K/V, with one that does not know
+    the context. stable: two compiles gave the same code. error: of the compiler; nothing else is known then.
     """
 
     configuration: str
@@ -294,6 +294,7 @@ class Report:
     spills: int = 0
     shared: int = 0
     instructions: int = 0
+    share: int = 128
     copies: dict[int, int] = field(default_factory=dict)
     table_copies: int = 0
     loads: dict[int, int] = field(default_factory=dict)
@@ -556,6 +557,7 @@ def examine(launch: Launch, configuration: Configuration, sm: int, *, compile_on
         "hot": configuration.hot,
         "tiling": tiling,
         "warps": warps,
+        "share": _share(launch, configuration, 32 * warps),
     }
     try:
         kernel = compile_launch(launch, sm)
@@ -579,6 +581,16 @@ def examine(launch: Launch, configuration: Configuration, sm: int, *, compile_on
     if configuration.hot:
         known["stable"] = _compiles_alike(launch, sm, kernel.asm["cubin"], sass)
     return Report(**known)
+
+
+def _share(launch: Launch, configuration: Configuration, threads: int) -> int:
+    keywords = launch.keywords
+    size: int = DTYPES[configuration.cached or configuration.dtype].itemsize
+    if launch.name == "copy":
+        size = keywords["CHUNK"] * launch.arguments[0].element_size()
+    else:
+        size *= keywords.get("TILE", keywords.get("TOKENS", threads)) * keywords.get("PADDED", 1)
+    return min(128, 8 * size // threads)
 
 
 def _compiles_alike(launch: Launch, sm: int, cubin: bytes, sass: str) -> bool:
@@ -619,19 +631,21 @@ def _wide_copies(report: Report) -> str | None:
     # 72 * 2 bytes: Triton knows no alignment but 16 elements. One operand of an FP8 cache comes in 64 bits.
     if not report.kernel.startswith("attend") or configuration.cached or configuration.head_dim % 16:
         return None
-    moved = report.copies or report.loads
-    narrow = sum(count for width, count in report.copies.items() if width < 128)
-    if not moved.get(128):
-        return f"no 128-bit access to K/V at all: copies {report.copies}, loads {report.loads}"
-    if narrow > report.table_copies or any(32 < width < 128 for width in report.copies):
-        return f"K/V are copied in pieces below 128 bits: {report.copies}, of which {report.table_copies} are tables"
+    wide = report.share
+    narrow = sum(count for width, count in report.copies.items() if width < wide)
+    if not (report.copies or report.loads).get(wide):
+        return f"no {wide}-bit access to K/V at all: copies {report.copies}, loads {report.loads}"
+    if narrow > report.table_copies or any(32 < width < wide for width in report.copies):
+        return f"K/V copies below {wide} bits: {_pieces(report.copies)}, of which {report.table_copies} are of tables"
     return None
 
 
 def _wide_stores(report: Report) -> str | None:
     if report.kernel not in ("store", "copy") or _configuration(report).head_dim % 16:
         return None
-    return None if set(report.stores) == {128} else f"stores of {report.stores} bits, all should have 128"
+    if set(report.stores) == {report.share}:
+        return None
+    return f"stores of {report.stores} bits, all could have {report.share}"
 
 
 def _matrix_units(report: Report) -> str | None:
@@ -654,7 +668,9 @@ def _matrix_units(report: Report) -> str | None:
 
 
 def _unfused(report: Report) -> str | None:
-    if report.fused is None or report.fused == report.floats:
+    # libdevice's float64 exp2 begins with an addition, which can take in the multiplication before it.
+    doubled = report.configuration.startswith("fp32") and "softcap" in report.configuration
+    if report.fused is None or report.fused == report.floats or doubled:
         return None
     return f"{_counts(report.floats)} as launched, {_counts(report.fused)} with fusion on: an fma is not spelled out"
 
@@ -803,24 +819,33 @@ def from_json(text: str) -> tuple[dict[str, str], list[Report]]:
 
 _PREFACE = """# Static gates
 
-What the compiler makes of every kernel launch of kvcore, without a GPU: `python -m kvcore.kernels.gates` makes the
+What the compiler makes of every kernel launch of kvcore, without a GPU. `python -m kvcore.kernels.gates` makes the
 real calls with recorders in place of the kernels, lets Triton's JIT compile what was recorded for sm_80, sm_90 and
 sm_100, and reads the machine code with the tools that ship with Triton. Nothing here is a timing.
 
-This page and `gates.json` beside it were written by `python -m kvcore.kernels.gates --write`, with {versions}.
-`--check` compares a fresh run with them and fails if registers, shared memory or instructions moved by more than 5 %,
-or if spills or matrix instructions changed at all. Another Triton or ptxas gives other numbers, so both are compared
-only under the versions above. `--compile-only` compiles under any other Triton and reads nothing.
+This page and `gates.json` beside it were written by `python -m kvcore.kernels.gates --write` with {versions}.
+`--check` compares a fresh run with them: it fails if registers, shared memory or instructions moved by more than 5 %,
+or if spills or matrix instructions changed at all. Another Triton or ptxas gives other numbers, so it compares under
+these versions alone; `--compile-only` compiles under any Triton and reads nothing.
 
-**Gates.** Every launch: it compiles; shared memory fits ({limits}); no atomics; K/V addresses contain no 32-bit
-multiplication; every access to a tensor is masked, to tables and K/V by the context; FFMA, FADD and FMUL counts are
-the same with fusion on and off (attend, combine), so no fma is left to the compiler; attend uses exactly one family of
-matrix instructions, the expected one; K/V of float caches are copied 128 bits at a time and stored so, if the head dim
-is a multiple of 16. Hot launches also: no spills and no stack on sm_90 and sm_100, and two compiles give the same code.
+The gates, for every launch:
 
-Spills are loads and stores of local memory (LDL, STL) in the code. Programs: how many fit on one multiprocessor at
-once. "small" is the lane of decodes and short chunks, "large" that of prompts; split and direct schedules run the
-same code.
+- it compiles, and its shared memory fits ({limits});
+- no address of K/V contains a 32-bit multiplication;
+- every access to a tensor is masked, to tables and K/V by the length of the context;
+- no atomics;
+- 16-bit and float32 K/V move 128 bits at a time, if the head dim is a multiple of 16 (less where a whole tile has less
+  for each thread);
+- `attend` uses one kind of matrix instruction, the expected one: HMMA below 64 rows and on sm_80, else HGMMA (sm_90)
+  or UTCHMMA (sm_100); DMMA for float32 queries;
+- `attend` and `combine` have as many float additions, multiplications and fmas with fusion on as without: every fma is
+  spelled out, none is left to the compiler (looked at with head dim 128 and with every feature).
+
+Hot launches also have no spills and no stack on sm_90 and sm_100, and two compiles give the same code.
+
+Spills are instructions that load or store local memory (LDL, STL). Programs: how many fit on one multiprocessor at
+once. Copies go from global to shared memory; 6x32 of them are block tables. "small" is the lane of decodes and short
+chunks, "large" that of prompts; split and direct schedules run the same code. Tilings: rows x keys, warps, stages.
 """
 
 
@@ -881,9 +906,7 @@ def _details(report: Report) -> list[str]:
         str(report.stack),
         _bytes(report.shared),
         str(report.programs),
-        _pieces(report.copies),
-        _pieces(report.loads),
-        _pieces(report.stores),
+        *map(_pieces, (report.copies, report.loads, report.stores)),
         ", ".join(f"{count} {opcode}" for opcode, count in report.matrix.items()),
         ", ".join(f"{count} {name}" for name, count in report.floats.items()),
         fused,

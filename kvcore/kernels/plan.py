@@ -100,7 +100,12 @@ def make_plan(
     Raises InvalidBatch or InvalidAttention. O(table entries + scheduled tokens + items), in array
     operations.
     """
+    for name, value in (("block_size", block_size), ("num_blocks", num_blocks)):
+        if type(value) is not int or value < 1:
+            raise InvalidAttention(f"{name} must be an integer from 1, got {value!r}")
     check_batch(batch, block_size, num_blocks)
+    if not tilings:
+        raise InvalidAttention("give at least one tiling")
     for tiling in tilings:
         if tiling.rows < spec.group:
             raise InvalidAttention(f"{tiling.rows} rows do not hold the {spec.group} heads of a group")
@@ -162,8 +167,18 @@ def _lane(tiling: Tiling, direct: Columns, cut: Columns, per_leaf: int) -> Lane:
     return Lane(tiling, work[order].astype(np.int32), merges.astype(np.int32), partials)
 
 
+_ARRAYS = {"block_tables": "int32", "context_lengths": "int32", "cu_seqlens": "int32", "slot_mapping": "int64"}
+"""What kernels are given of a batch; they read it as it lies in memory."""
+
+
 def check_batch(batch: Batch, block_size: int, num_blocks: int) -> None:
     """Raises InvalidBatch unless the arrays agree with each other and with the pool. O(tables + tokens)."""
+    for name, dtype in _ARRAYS.items():
+        array = getattr(batch, name)
+        if not isinstance(array, np.ndarray) or array.dtype != dtype:
+            raise InvalidBatch(
+                f"{name} must be an array of {dtype}, got {getattr(array, 'dtype', type(array).__name__)}"
+            )
     contexts, cu_seqlens, tables = batch.context_lengths, batch.cu_seqlens, batch.block_tables
     count = batch.num_sequences
     if tables.ndim != 2 or tables.shape[0] != count or cu_seqlens.shape != (count + 1,):
@@ -172,7 +187,7 @@ def check_batch(batch: Batch, block_size: int, num_blocks: int) -> None:
             f"got {tables.shape} and {cu_seqlens.shape}"
         )
     lengths = np.diff(cu_seqlens)
-    if count and (cu_seqlens[0] != 0 or (lengths < 0).any()):
+    if cu_seqlens[0] != 0 or (lengths < 0).any():
         raise InvalidBatch(f"cu_seqlens must begin with 0 and not fall, got {cu_seqlens.tolist()}")
     if cu_seqlens[-1] > batch.num_tokens:
         raise InvalidBatch(f"cu_seqlens ends at {cu_seqlens[-1]}; the batch has {batch.num_tokens} rows")
@@ -217,7 +232,10 @@ def _chosen(schedule: Schedule, count: int) -> npt.NDArray[np.bool_] | None:
         if schedule not in ("auto", "direct", "split"):
             raise InvalidAttention(f"schedule must be auto, direct, split or a bool a sequence, got {schedule!r}")
         return None if schedule == "auto" else np.full(count, schedule == "split")
-    chosen = np.array(schedule, dtype=np.bool_)
+    try:
+        chosen = np.array(list(schedule), dtype=np.bool_)
+    except (TypeError, ValueError):
+        raise InvalidAttention(f"schedule must be auto, direct, split or a bool a sequence, got {schedule!r}") from None
     if len(chosen) != count:
         raise InvalidAttention(f"schedule has {len(chosen)} entries for {count} sequences")
     return chosen

@@ -14,7 +14,9 @@ This room may not know: torch, Triton, any batch.
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
+from numbers import Real
 
 from ..errors import InvalidAttention
 
@@ -61,14 +63,16 @@ class AttentionSpec:
             raise InvalidAttention(f"head_dim must be at most 256, got {self.head_dim}")
         if self.scale is not None and not (_finite(self.scale) and self.scale > 0):
             raise InvalidAttention(f"scale must be a positive number, got {self.scale!r}")
-        if self.window is not None and (type(self.window) is not int or self.window < 1):
+        if self.window is not None and (type(self.window) is not int or not 1 <= self.window < 2**62):
             raise InvalidAttention(
                 f"window must be an integer from 1 or None, got {self.window!r}; 1 sees itself alone"
             )
         if self.softcap is not None and not (_finite(self.softcap) and self.softcap > 0):
             raise InvalidAttention(f"softcap must be a positive number or None, got {self.softcap!r}")
         if self.slopes is not None:
-            if len(self.slopes) != self.num_heads or not all(map(_finite, self.slopes)):
+            if not isinstance(self.slopes, Collection) or (
+                len(self.slopes) != self.num_heads or not all(map(_finite, self.slopes))
+            ):
                 raise InvalidAttention(
                     f"slopes must be one finite number for each of {self.num_heads} query heads, got {self.slopes!r}"
                 )
@@ -162,4 +166,5 @@ def _pressure(head_dim: int, itemsize: int) -> int:
 
 
 def _finite(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """A number, of Python or numpy."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

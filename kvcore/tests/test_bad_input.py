@@ -329,6 +329,8 @@ def test_bad_calls_leave_no_trace_in_what_follows():
 def test_every_error_class_is_provoked():
     provoked = {error for _, error, _, _ in BAD_CALLS}
     elsewhere = {CacheError, Refusal, errors.InvalidConfiguration, errors.InvalidPadding, errors.Corrupted}
+    elsewhere |= {errors.InvalidAttention, errors.InvalidBatch, errors.InvalidCopies, errors.InvalidTensor}
+    elsewhere |= {errors.PlanTooLarge, errors.StorageTooLarge}
     assert provoked | elsewhere == {getattr(errors, name) for name in errors.__all__}
 
 

@@ -982,14 +982,17 @@ def audit_arguments() -> Arguments:
 
 BAD_AUDITS: Bad = {
     "tags int32": (both(torch.Tensor.int, "tags"), ("tags must be torch.int64",)),
-    "tags in blocks": (both(lambda one: one.view(8, 4), "tags"), ("tags must have the shape",)),
+    "tags in blocks": (both(lambda one: one.view(8, 4), "tags"), ("tags must be a torch tensor of rank 1",)),
     "tags strided": (both(other_stride, "tags"), ("tags: the last dimension",)),
     "tables int64": (both(torch.Tensor.long, "tables"), ("tables must be torch.int32, got torch.int64",)),
     "tables on another device": (both(meta, "tables"), ("tables is on meta",)),
     "tables strided": (both(other_stride, "tables"), ("tables: the last dimension",)),
     "a table more": (both(lambda one: one.repeat(2, 1), "tables"), ("cu_expected must have the shape (5,), got (3,)",)),
     "expected int32": (both(torch.Tensor.int, "expected"), ("expected must be torch.int64",)),
-    "expected by sequence": (both(lambda one: one.view(2, 3), "expected"), ("expected must have the shape",)),
+    "expected by sequence": (
+        both(lambda one: one.view(2, 3), "expected"),
+        ("expected must be a torch tensor of rank 1",),
+    ),
     "expected on another device": (both(meta, "expected"), ("expected is on meta",)),
     "cu_expected int32": (both(torch.Tensor.int, "cu_expected"), ("cu_expected must be torch.int64",)),
     "cu_expected too short": (both(lambda one: one[:2], "cu_expected"), ("cu_expected", "(3,), got (2,)")),
@@ -1022,11 +1025,6 @@ UNCLEAR: dict[str, tuple[Callable[..., Any], Callable[[], Arguments], Arguments]
 }
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=(AttributeError, ValueError, IndexError, pytest.fail.Exception),
-    reason="shapes are read before the tensors are looked at, and the block size not at all",
-)
 @pytest.mark.usefixtures("no_launch")
 @pytest.mark.parametrize("name", UNCLEAR)
 def test_what_is_no_tensor_and_no_size_is_refused_clearly(name: str):
@@ -1059,9 +1057,6 @@ def test_queries_have_the_dtype_of_the_cache_or_bfloat16(dtype: str):
             assert PagedAttention(SPEC, storage_of(dtype), dtype=other).plan(BATCH).dtype is other
 
 
-@pytest.mark.xfail(
-    strict=True, raises=pytest.fail.Exception, reason="no call can be made, and each says another reason"
-)
 @pytest.mark.parametrize(
     ("cached", "dtype"),
     [("float32", torch.float16), ("float16", torch.float32), ("float8_e4m3", torch.float64), ("float8_e4m3", FP8)],
@@ -1117,7 +1112,6 @@ def test_bad_keys_and_values_write_nothing(changes: Arguments, words: str):
     Call().refused(InvalidTensor, words, **changes)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="K/V are stored before queries and out are looked at")
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -1136,9 +1130,9 @@ def test_bad_queries_results_and_plans_write_nothing(changes: Arguments, words: 
 
 
 @pytest.mark.usefixtures("no_launch")
-@pytest.mark.parametrize("layer", [2, 99, -3])
+@pytest.mark.parametrize("layer", [2, 99, -1, -3])
 def test_a_layer_that_there_is_not(layer: int):
-    Call().refused(IndexError, "out of bounds", layer=layer)
+    Call().refused(IndexError, "layers 0 to 1", layer=layer)
 
 
 @pytest.mark.parametrize("layer", [0, 1])

@@ -132,6 +132,7 @@ def test_good_report_passes(report: Report) -> None:
         (replace(ATTEND, copies={}, loads={32: 247}), "128-bit copies"),
         (replace(STORE, stores={128: 4, 64: 1}), "128-bit stores"),
         (replace(STORE, stores={}), "128-bit stores"),
+        (replace(STORE, stores={64: 4}), "128-bit stores"),
         (replace(ATTEND, matrix={}), "matrix units"),
         (replace(ATTEND, matrix={**ATTEND.matrix, "HMMA.16816.F32.BF16": 4}), "matrix units"),
         (replace(ATTEND, matrix={"HGMMA.64x64x16.F32": 8}), "matrix units"),
@@ -158,6 +159,9 @@ def test_gate_refuses(report: Report, gate: str) -> None:
         replace(ATTEND, configuration="bf16+fp8 D128 G4 B16", copies={128: 8, 64: 16, 32: 6}),
         replace(ATTEND, configuration="bf16 D72 G4 B16", copies={}, loads={16: 144}),
         replace(ATTEND, sm=100, matrix={"UTCHMMA": 8}),
+        replace(STORE, share=64, stores={64: 2}),
+        replace(ATTEND, share=64, copies={64: 4, 32: 6}),
+        replace(ATTEND, configuration="fp32 D64 G4 B16 window softcap alibi", matrix={"DMMA.884": 9}, fused={}),
         replace(DECODE, configuration="fp32 D128 G4 B16", matrix={"DMMA.8x8x4": 112}),
     ],
 )
