@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from reference import Bounds, Equivalence
+from reference import Bounds, Crash, Equivalence, Violation
 
 from .kernels import How, Kernels, Spec, Step, Watch, unwatched
 from .world import GUARD, NAN, Arena, World
@@ -99,16 +99,25 @@ class Launches:
 
     def _launch(self, act: Callable[[Watch], None], regions: Callable[[], list[Any]]) -> None:
         if not self.sanitize:
-            act(unwatched)
+            _call(act, unwatched)
             return
         from .sanitizer import Sanitizer
 
         sanitizer = Sanitizer()
         known = regions()
-        act(lambda own, choosers: sanitizer.watch(known, own, choosers))
+        _call(act, lambda own, choosers: sanitizer.watch(known, own, choosers))
         self.accesses += sanitizer.accesses
         if sanitizer.reports:
             raise Bounds("; ".join(map(str, sanitizer.reports[:3])))
+
+
+def _call(act: Callable[[Watch], None], watch: Watch) -> None:
+    try:
+        act(watch)
+    except Violation:
+        raise
+    except Exception as error:
+        raise Crash(f"the kernels ended in {type(error).__name__}: {error}") from error
 
 
 def _regions() -> Any:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import torch
 
 import kvcore
+from reference import Bounds
 
 from ..attention.kernels import AXES, Cache, How, Spec, Step, Watch
 
@@ -96,7 +97,7 @@ class KvcoreKernels:
             )
         if how.padded:
             if full[rows:].any():
-                raise AssertionError("rows that belong to no sequence are not 0")
+                raise Bounds("rows that belong to no sequence are not 0")
             out.copy_(full[:rows])
 
     def copy(self, cache: Cache, pairs: Sequence[tuple[int, int]], watch: Watch) -> None:

@@ -12,7 +12,7 @@ from properties.attention.cases import Case, draw
 from properties.attention.checks import Blind, Checker, poison_is_seen
 from properties.attention.kernels import AXES, DTYPES, Cache, How, Step
 from properties.attention.launch import _UNWRITTEN
-from reference import Bounds, Equivalence
+from reference import Bounds, Crash, Equivalence
 
 from .support import Plain
 
@@ -173,6 +173,14 @@ class Miscopying(Plain):
 def test_copying_is_exact() -> None:
     with pytest.raises((Equivalence, Bounds), match="copying"):
         check(Miscopying(), with_axis("copies"))
+
+
+def test_kernels_that_raise_have_crashed() -> None:
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError("by nothing")
+
+    with pytest.raises(Crash, match="the kernels ended in ZeroDivisionError: by nothing"):
+        check(Plain(fail))
 
 
 def test_a_case_that_is_not_supported_is_counted_and_not_checked() -> None:
