@@ -23,7 +23,7 @@ from reference import PROPERTIES
 
 from .counterexample import Counterexample, versions, write
 from .engines import Clock, Tally, hypothesis, kernels, swarm, trace
-from .run import Judging
+from .run import Judging, kernel_laws
 from .shrink import shrink
 from .trace import Request, TraceReport
 
@@ -188,6 +188,8 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
     result.seconds = clock() - start
     tally = result.tally
     result.missing = tally.ledger.missing(capabilities)
+    if plan.kernels and not tally.by_engine.get("kernels"):
+        result.unchecked = unchecked(capabilities, exact)
     if result.status == CLEAN:
         if result.findings:
             result.status = VIOLATION
@@ -226,6 +228,8 @@ def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: flo
     had_turn: set[str] = set()
     while turns and len(result.findings) < plan.max_findings:
         for engine in turns:
+            if engine == "kernels" and engine not in had_turn:
+                kernel_laws(plan.kernels)  # imports torch and Triton: seconds that its first turn should not pay for
             began = clock()
             until = min(deadline, began + _SHARES[engine] * min(_ROUND, plan.budget / 2))
             if engine not in had_turn:

@@ -47,7 +47,7 @@ def test_a_clean_campaign_ends_with_0_and_leaves_a_page_and_a_summary(tmp_path: 
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["status"] == 0
     assert summary["findings"] == []
-    assert set(summary["engines"]) == {"trace", "walk", "hypothesis"}
+    assert set(summary["engines"]) == {"trace", "walk", "hypothesis", "kernels"}
     assert summary["operations"] == sum(row["operations"] for row in summary["engines"].values()) > 1000
     assert set(summary["properties"].values()) == {"checked"}
     page = (tmp_path / "report.html").read_text()

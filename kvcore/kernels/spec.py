@@ -141,21 +141,23 @@ def default_tree(head_dim: int, itemsize: int) -> Tree:
 def tilings(head_dim: int, itemsize: int, group: int, capability: int) -> tuple[Tiling, Tiling]:
     """(for few rows, for many rows), by the query's width and the device's compute capability (80, 90, 100, ...).
 
-    From the compile tables in docs/gates.md: no spills on 90 and 100, fewest on 80. Where they still spill: FP8 caches
-    of head dim 256 (51 instructions of 3000 on 90), and more than 64 heads in a group with head dim 256 or float32.
+    From the compile tables in docs/gates.md: no spills on 90 and 100, fewest on 80. Where they still spill: head dims
+    that are no multiple of 16, FP8 caches of head dim 256, and more than 64 heads in a group with head dim 256 or
+    float32 queries; a few instructions elsewhere, where 255 registers do not quite suffice.
     """
     pressure = _pressure(head_dim, itemsize)
     stages = 3 if pressure <= 128 else 2
     narrow = max(16, 1 << (group - 1).bit_length())
     small = Tiling(narrow, warps=4 if narrow == 16 and pressure <= 256 else 8, stages=stages)
-    if pressure <= 128 and capability >= 90:
+    if itemsize == 4:
+        # Below 64 rows: with more, Triton 3.6 takes float64 for something that the matrix unit of 100 could do.
+        large = Tiling(32 if pressure <= 512 else 16, warps=8, stages=2)
+    elif pressure <= 128 and capability >= 90:
         large = Tiling(128, warps=8, stages=3)
     elif pressure <= 64:
         large = Tiling(64, warps=4, stages=3)
-    elif pressure <= 256:
-        large = Tiling(64, warps=8, stages=2)
     else:
-        large = Tiling(max(16, 16384 // pressure), warps=8, stages=2)
+        large = Tiling(64, warps=8, stages=2)
     return small, large if large.rows >= narrow else Tiling(narrow, warps=8, stages=stages)
 
 

@@ -1,4 +1,4 @@
-"""Addresses beyond 2**31 elements, slots and rows beyond 2**31, positions beyond 2**24: the same bits as in a small cache.
+"""Addresses beyond 2**31 elements, slots and rows beyond 2**31, positions beyond 2**24: the bits of a small cache.
 
 Memory is mapped and hardly touched. Before each tensor lies as much again, so that an offset that wrapped in 32 bits
 finds zeros there and shows as another result; but a wrong offset may lead anywhere, so all of this runs in a process of
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 BEYOND = 2**31
 TOKENS, ROWS = 40, 5
 TILE, LEAF = 16, 32
-DTYPES = {torch.bfloat16: 2, torch.float32: 4, torch.int64: 8}
+DTYPES = {torch.bfloat16: 2, torch.float32: 4, torch.int32: 4, torch.int64: 8}
 
 
 # ---- memory that is not there ----------------------------------------------------------------------------------------

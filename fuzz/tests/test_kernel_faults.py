@@ -1,0 +1,155 @@
+"""The kernels' tester, tested: every planted fault is killed by the search of the commit profile, and by its name.
+
+The search's cases are a fixed list. Each fault begins with the case that docs/kernel-faults.md says kills it and goes
+on to the others, cheapest first, so that the page may be out of date and the tests only become slow. The changes that
+cannot move a result must survive.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from fuzz.tests import kernel_layers as layers
+from fuzz.tests.kernel_faults import FAULTS, KernelFault
+from properties.attention.cases import Case
+from properties.attention.checks import Blind, Checker, poison_is_seen
+from properties.attention.tests import test_vllm_51902 as pair
+from properties.machines import seed_for
+from properties.machines.attention import run_cases
+from properties.suite.test_attention import BUDGET, CASES
+from properties.targets.kvcore_kernels import KvcoreKernels
+from reference import Equivalence, Freshness
+
+ROOT = Path(__file__).parents[2]
+RECORDED = layers.recorded()
+
+
+def faults(by: str) -> list[object]:
+    return [pytest.param(fault, id=f"{fault.area}: {fault.name}") for fault in FAULTS if fault.by == by]
+
+
+def named(part: str) -> KernelFault:
+    (fault,) = (fault for fault in FAULTS if fault.name.startswith(part))
+    return fault
+
+
+@pytest.fixture(scope="module")
+def cases() -> list[Case]:
+    return layers.commit_cases()
+
+
+@pytest.fixture(scope="module")
+def cheap_first(cases: list[Case]) -> list[int]:
+    return layers.cheap_first(cases)
+
+
+@pytest.mark.parametrize("fault", faults("cases"))
+def test_the_commit_profile_kills_it(fault: KernelFault, cases: list[Case], cheap_first: list[int]) -> None:
+    kernels = layers.kernels_with(fault)
+    first = [place for place in (RECORDED.get(fault.name),) if place is not None and place < len(cases)]
+    for place in first + cheap_first:
+        violation = layers.violation(kernels, cases[place])
+        if violation is not None:
+            assert violation.id in fault.kills, violation
+            return
+    pytest.fail(f"{len(cases)} cases and no violation")
+
+
+@pytest.mark.parametrize("fault", faults("nothing"))
+def test_what_cannot_change_a_result_survives(fault: KernelFault, cases: list[Case], cheap_first: list[int]) -> None:
+    """With the cheapest cases that together walk every axis with every dtype and feature; the page was made with all
+    of them."""
+    kernels = layers.kernels_with(fault)
+    for place in covering(cases, cheap_first):
+        assert layers.violation(kernels, cases[place]) is None
+
+
+def covering(cases: list[Case], order: list[int]) -> list[int]:
+    seen: set[object] = set()
+    chosen = []
+    for place in order:
+        case = cases[place]
+        if any(context > case.leaf and rows for context, rows in case.sequences):
+            features = ("window", case.window is None), ("softcap", case.softcap is None), ("alibi", case.alibi)
+            new = {*case.axes, case.dtype, *features} - seen
+            if new:
+                seen |= new
+                chosen.append(place)
+    return chosen
+
+
+@pytest.mark.parametrize("fault", faults("machine"))
+def test_the_machine_kills_it(fault: KernelFault) -> None:
+    violation = layers.machine(layers.kernels_with(fault))
+    assert violation is not None and violation.id in fault.kills
+
+
+# ---- what needs an occasion of its own -------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def beyond() -> dict[str, list[str]]:
+    """For each fault of addresses what became of its scenario; "" is for the kernels as they are, in all scenarios."""
+    command = [sys.executable, "-m", "fuzz.tests.kernel_layers", "--large"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return {name: found for name, *found in map(json.loads, done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("fault", faults("large"))
+def test_a_large_cache_kills_it(fault: KernelFault, beyond: dict[str, list[str]]) -> None:
+    property_id, message = beyond[fault.name]
+    assert property_id in fault.kills, message
+
+
+def test_kernels_as_they_are_reach_all_of_a_large_cache(beyond: dict[str, list[str]]) -> None:
+    assert beyond[""] == ["", ""]
+
+
+@pytest.mark.parametrize("fault", faults("control"))
+def test_the_audits_control_kills_it(fault: KernelFault) -> None:
+    with pytest.raises(Freshness):
+        layers.alarms(layers.kernels_with(fault))
+
+
+def test_the_audit_is_right_as_it_is() -> None:
+    layers.alarms(KvcoreKernels())
+
+
+def test_the_pair_of_vllm_51902_kills_its_fault() -> None:
+    kernels = layers.kernels_with(named("tile width by the longest chunk"))
+    with pytest.raises(Equivalence, match="decode row has other bits where the prefill has 10 tokens"):
+        pair.compare(kernels, "bfloat16", pair.CONTEXTS["several leaves"])
+
+
+def test_kernels_that_hide_poison_are_called_blind() -> None:
+    with pytest.raises(Blind):
+        poison_is_seen(layers.kernels_with(named("bytes: NaN read as 480")), "float8_e4m3")
+
+
+# ---- the list of cases is the search ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", ["a row does not see its own key", "combine: leaves merged backwards"])
+def test_the_search_finds_the_same_and_shrinks(part: str, cases: list[Case]) -> None:
+    fault = named(part)
+    kernels = layers.kernels_with(fault)
+    found = run_cases(kernels, Checker(kernels), layers.commit_settings(), seed_for("commit"), BUDGET["commit"])
+    number = next(place for place, case in enumerate(cases) if layers.violation(kernels, case) is not None)
+    assert found.case == cases[number]
+    assert found.violation is not None and found.violation.id in fault.kills
+    assert len(cases) == CASES["commit"]
+
+
+def test_the_page_has_every_fault() -> None:
+    text = layers.PAGE.read_text(encoding="utf-8")
+    assert [fault.name for fault in FAULTS if fault.name not in text] == []
+    assert {fault.name for fault in FAULTS if fault.by == "cases"} == RECORDED.keys()
