@@ -190,7 +190,7 @@ _fault(
 _fault(
     "block sizes taken for powers of two",
     _ANY,
-    _attend("slot = place % BLOCK_SIZE\n", "slot = place & (BLOCK_SIZE - 1)\n"),
+    _attend("slot = (place % BLOCK_SIZE).to", "slot = (place & (BLOCK_SIZE - 1)).to"),
 )
 _fault("a block begins one key early", _ANY, _attend(_BLOCK, _BLOCK.replace("place //", "(place + 1) //")))
 _fault("all sequences read the first one's table", "BOUNDS", _attend("sequence.to(tl.int64) * table_row", "0"))
@@ -284,8 +284,8 @@ _fault(
     _ANY,
     _cache("tl.store(value_cache_ptr + head * value_head + to_v", "tl.store(value_cache_ptr + to_v"),
 )
-_CELL = "cell = (partial * tl.num_programs(1) + kv_head) * ROWS + row"
-_COMBINE_CELL = "cell = ((partial + leaf) * tl.num_programs(1) + kv_head) * ROWS + row"
+_CELL = "cell = (partial * tl.num_programs(1) + kv_head) * ROWS\n        tl.store(peak"
+_COMBINE_CELL = "cell = ((partial + leaf) * tl.num_programs(1) + kv_head) * ROWS\n"
 _fault(
     "partials of all kv heads in one place",
     _ANY,
@@ -590,11 +590,11 @@ _same(
 # ---- split -----------------------------------------------------------------------------------------------------------
 
 _area("split and combine")
-_fault("combine: last leaf left out", "EQUIVALENCE", _attend("tl.range(0, leaves)", "tl.range(0, leaves - 1)"))
+_fault("combine: last leaf left out", "EQUIVALENCE", _attend("tl.range(0, leaves, num", "tl.range(0, leaves - 1, num"))
 _fault(
     "combine: one partial too many, of another row or an earlier step (TensorRT-LLM 18754)",
     _ANY,
-    _attend("tl.range(0, leaves)", "tl.range(0, leaves + 1)"),
+    _attend("tl.range(0, leaves, num", "tl.range(0, leaves + 1, num"),
 )
 _fault(
     "a leaf reaches one tile into the next",
@@ -803,8 +803,8 @@ _fault(
     "values' scale applied to the partials as well",
     "EQUIVALENCE",
     _attend(
-        "tl.store(mixed_ptr + cell[:, None] * PADDED + dim[None, :], mixed, mask=row_mask)",
-        "tl.store(mixed_ptr + cell[:, None] * PADDED + dim[None, :], mixed * value_scale, mask=row_mask)",
+        "dim[None, :], mixed, mask=row_mask)",
+        "dim[None, :], mixed * value_scale, mask=row_mask)",
     ),
 )
 _fault(

@@ -139,7 +139,7 @@ def test_kernels_that_hide_poison_are_called_blind() -> None:
 
 
 @pytest.mark.parametrize("part", ["a row does not see its own key", "combine: leaves merged backwards"])
-def test_the_search_finds_the_same_and_shrinks(part: str, cases: list[Case]) -> None:
+def test_the_search_finds_the_same(part: str, cases: list[Case]) -> None:
     fault = named(part)
     kernels = layers.kernels_with(fault)
     found = run_cases(kernels, Checker(kernels), layers.commit_settings(), seed_for("commit"), BUDGET["commit"])
@@ -147,6 +147,15 @@ def test_the_search_finds_the_same_and_shrinks(part: str, cases: list[Case]) -> 
     assert found.case == cases[number]
     assert found.violation is not None and found.violation.id in fault.kills
     assert len(cases) == CASES["commit"]
+
+
+def test_what_is_found_shrinks() -> None:
+    fault = named("one key too few is known")
+    kernels = layers.kernels_with(fault)
+    chosen = layers.commit_settings(shrink=True)
+    found = run_cases(kernels, Checker(kernels), chosen, seed_for("commit"), BUDGET["commit"])
+    assert found.case is not None and found.case.sequences == ((1, 1),)
+    assert found.violation is not None and found.violation.id in fault.kills
 
 
 def test_the_page_has_every_fault() -> None:

@@ -66,7 +66,8 @@ def _tanh(x):
     series = tl.fma(series, square, -3.33332819422e-1)
     near = tl.fma(series * square, x, x)
     power = tl.exp2(tl.minimum(tl.abs(x), 32.0) * 2.8853900817779268) + 1.0
-    far = 1.0 - _divide(tl.full(x.shape, 2.0, x.dtype), power)
+    # `/` is approximate in float32 (2 ulp); rounded, programs of 128 rows spill.
+    far = tl.fma(1.0 / power, tl.full(x.shape, -2.0, x.dtype), 1.0)
     if x.dtype == tl.float64:
         return tl.where(x < 0.0, -far, far)  # what cancels is far below what float32 shows
     else:
@@ -89,7 +90,11 @@ def _load_cache(pointer, mask, compute: tl.constexpr, FP8: tl.constexpr):
     if FP8 == 2:
         return _decode_e4m3(tl.load(pointer, mask=mask, other=0)).to(compute)
     elif FP8 == 1:
-        return tl.load(pointer, mask=mask, other=0.0).to(tl.float32).to(compute)
+        raw = tl.load(pointer, mask=mask, other=0.0)
+        if compute == tl.float64:
+            return raw.to(tl.float32).to(compute)
+        else:
+            return raw.to(compute)
     else:
         return tl.load(pointer, mask=mask, other=0.0).to(compute)
 
@@ -205,7 +210,7 @@ def attend(
         place = start + key
         known = place < context
         block = tl.load(table + place // BLOCK_SIZE, mask=known, other=0).to(tl.int64)
-        slot = place % BLOCK_SIZE
+        slot = (place % BLOCK_SIZE).to(tl.int64)
         if DIM == PADDED:
             k_mask = known[None, :]
             v_mask = known[:, None]
@@ -243,10 +248,10 @@ def attend(
 
     if leaf >= 0:
         partial = tl.load(work_ptr + item * 4 + 3).to(tl.int64)
-        cell = (partial * tl.num_programs(1) + kv_head) * ROWS + row
-        tl.store(peak_ptr + cell, peak, mask=live)
-        tl.store(total_ptr + cell, total, mask=live)
-        tl.store(mixed_ptr + cell[:, None] * PADDED + dim[None, :], mixed, mask=row_mask)
+        cell = (partial * tl.num_programs(1) + kv_head) * ROWS
+        tl.store(peak_ptr + cell + row, peak, mask=live)
+        tl.store(total_ptr + cell + row, total, mask=live)
+        tl.store(mixed_ptr + cell * PADDED + row[:, None] * PADDED + dim[None, :], mixed, mask=row_mask)
     else:
         out = _finish(total, mixed, value_scale)
         where = out_ptr + packed[:, None] * out_row + head.to(tl.int64)[:, None] * out_head + dim[None, :]
@@ -268,10 +273,11 @@ def combine(
     DIM: tl.constexpr,
     PADDED: tl.constexpr,
     ROWS: tl.constexpr,
+    PART: tl.constexpr,
     FP8: tl.constexpr,
     STATE: tl.constexpr,
 ):
-    """One program: the rows of one query tile and one kv head, their leaves merged in order.
+    """One program: PART of the ROWS rows of one query tile and one kv head, their leaves merged in order.
 
     merge int32 [tiles, 4]: (sequence, first query row, first partial, leaves); sequence -1 is padding.
     """
@@ -286,21 +292,23 @@ def combine(
     begin = tl.load(cu_seqlens_ptr + sequence)
     length = tl.load(cu_seqlens_ptr + sequence + 1) - begin
 
-    row = tl.arange(0, ROWS)
+    row = tl.program_id(2) * PART + tl.arange(0, PART)
     query = first + row // GROUP
     head = kv_head * GROUP + row % GROUP
     live = (query < length) & (row < ROWS // GROUP * GROUP)
     dim = tl.arange(0, PADDED)
     row_mask = live[:, None] & (dim < DIM)[None, :]
 
-    peak = tl.full([ROWS], float("-inf"), STATE)
-    total = tl.zeros([ROWS], STATE)
-    mixed = tl.zeros([ROWS, PADDED], STATE)
-    for leaf in tl.range(0, leaves):
-        cell = ((partial + leaf) * tl.num_programs(1) + kv_head) * ROWS + row
-        leaf_peak = tl.load(peak_ptr + cell, mask=live, other=float("-inf"))
-        leaf_total = tl.load(total_ptr + cell, mask=live, other=0.0)
-        leaf_mixed = tl.load(mixed_ptr + cell[:, None] * PADDED + dim[None, :], mask=row_mask, other=0.0)
+    peak = tl.full([PART], float("-inf"), STATE)
+    total = tl.zeros([PART], STATE)
+    mixed = tl.zeros([PART, PADDED], STATE)
+    # Merges are a chain; the loads of three leaves ahead are not.
+    for leaf in tl.range(0, leaves, num_stages=4):
+        cell = ((partial + leaf) * tl.num_programs(1) + kv_head) * ROWS
+        leaf_peak = tl.load(peak_ptr + cell + row, mask=live, other=float("-inf"))
+        leaf_total = tl.load(total_ptr + cell + row, mask=live, other=0.0)
+        leaf_at = mixed_ptr + cell * PADDED + row[:, None] * PADDED + dim[None, :]
+        leaf_mixed = tl.load(leaf_at, mask=row_mask, other=0.0)
         peak, total, mixed = _merge(peak, total, mixed, leaf_peak, leaf_total, leaf_mixed)
 
     value_scale = 1.0

@@ -406,7 +406,7 @@ def launch_attention(
                     **fixed,
                 )
             if len(merges):
-                attention.combine[(len(merges), heads)](
+                attention.combine[(len(merges), heads, lane.tiling.rows // 16)](
                     out,
                     plan.cu_seqlens,
                     merges,
@@ -417,6 +417,7 @@ def launch_attention(
                     out.stride(0),
                     out.stride(1),
                     ROWS=lane.tiling.rows,
+                    PART=16,
                     num_warps=4,
                     **fixed,
                 )
@@ -444,7 +445,7 @@ def copy_planes(planes: torch.Tensor, index: torch.Tensor) -> None:
     chunk = min(1024, max(16, 1 << (words - 1).bit_length()))
     with _on(device):
         cache.copy_blocks[(len(index), len(planes), -(-words // chunk))](
-            flat, index, flat.stride(0), flat.stride(1), words, CHUNK=chunk, num_warps=4
+            flat, index, flat.stride(0), flat.stride(1), words, CHUNK=chunk, num_warps=4, enable_fp_fusion=False
         )
 
 
@@ -490,6 +491,7 @@ def audit(
             tables.stride(0),
             BLOCK_SIZE=block_size,
             CHUNK=chunk,
+            enable_fp_fusion=False,
         )
     return wrong
 

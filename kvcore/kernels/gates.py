@@ -670,7 +670,13 @@ def _matrix_units(report: Report) -> str | None:
 def _unfused(report: Report) -> str | None:
     # libdevice's float64 exp2 begins with an addition, which can take in the multiplication before it.
     doubled = report.configuration.startswith("fp32") and "softcap" in report.configuration
-    if report.fused is None or report.fused == report.floats or doubled:
+    if report.fused is None or doubled:
+        return None
+    # Fusion turns additions into fmas. The number of multiplications alone may differ: those of a division's scaling.
+    launched, fused = (
+        {name: count for name, count in counts.items() if "MUL" not in name} for counts in (report.floats, report.fused)
+    )
+    if launched == fused:
         return None
     return f"{_counts(report.floats)} as launched, {_counts(report.fused)} with fusion on: an fma is not spelled out"
 
@@ -846,8 +852,8 @@ The gates, for every launch:
   for each thread);
 - `attend` uses one kind of matrix instruction, the expected one: HMMA below 64 rows and on sm_80, else HGMMA (sm_90)
   or UTCHMMA (sm_100); DMMA for float32 queries;
-- `attend` and `combine` have as many float additions, multiplications and fmas with fusion on as without: every fma is
-  spelled out, none is left to the compiler (looked at with head dim 128 and with every feature).
+- `attend` and `combine` have as many float additions and fmas with fusion on as without: every fma is spelled out, none
+  is left to the compiler (looked at with head dim 128 and with every feature, but for the softcap of float32 queries).
 
 Hot launches also have no spills and no stack on sm_90 and sm_100, and two compiles give the same code.
 

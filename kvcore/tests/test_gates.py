@@ -142,6 +142,7 @@ def test_good_report_passes(report: Report) -> None:
         (replace(ATTEND, sm=100), "matrix units"),
         (replace(DECODE, configuration="fp32 D128 G4 B16"), "matrix units"),
         (replace(ATTEND, fused={"FADD": 0, "FFMA": 440}), "fusion"),
+        (replace(ATTEND, fused={"FADD": 39, "FFMA": 401}), "fusion"),
         (replace(ATTEND, atomics=1), "atomics"),
         (replace(ATTEND, narrow=("k_ptr",)), "64-bit addresses"),
         (replace(ATTEND, unmasked=("table_ptr",)), "masks"),
@@ -162,6 +163,7 @@ def test_gate_refuses(report: Report, gate: str) -> None:
         replace(ATTEND, configuration="bf16 D72 G4 B16", copies={}, loads={16: 144}),
         replace(ATTEND, sm=100, matrix={"UTCHMMA": 8}),
         replace(STORE, share=64, stores={64: 2}),
+        replace(ATTEND, floats={"FADD": 40, "FFMA": 400, "FMUL": 16}),
         replace(ATTEND, share=64, copies={64: 4, 32: 6}),
         replace(ATTEND, configuration="fp32 D64 G4 B16 window softcap alibi", matrix={"DMMA.884": 9}, fused={}),
         replace(DECODE, configuration="fp32 D128 G4 B16", matrix={"DMMA.8x8x4": 112}),
@@ -355,7 +357,7 @@ def test_faults_planted_in_the_kernel_are_found(tmp_path: Path) -> None:
     faults = [
         ("mask=known, other=0).to(tl.int64)", "mask=known, other=0)"),
         (f"{table}, mask=known, other=0)", f"{table})"),
-        ("known = place < context", "known = place >= low"),
+        ("known = place < context", "known = place > leaf"),
     ]
     done = compiler("-c", PLANT, str(tmp_path), json.dumps(faults))
     assert done.returncode == 0, done.stderr
