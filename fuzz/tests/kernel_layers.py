@@ -355,8 +355,8 @@ class Kill(NamedTuple):
 
 @dataclass
 class Entry:
-    """What became of a fault. first, cheapest: the commit profile's case that kills it, in its order, and with the
-    cheapest ones first."""
+    """What became of a fault. cheapest: the cheapest case of the commit profile that kills it; first: how many cases
+    were tried until then, the cheapest first. kill None, tried empty: no layers were tried."""
 
     name: str
     kill: Kill | None = None
@@ -423,13 +423,12 @@ def examine(fault: KernelFault, levels: Sequence[int]) -> Entry:
             break
     if fault.by in ("cases", "nothing"):
         cases = commit_cases()
-        for place, case in enumerate(cases):
-            found = violation(kernels, case)
+        for tried, place in enumerate(cheap_first(cases), 1):
+            found = violation(kernels, cases[place])
             if found is not None:
-                entry.first, entry.property_id, entry.message = place, found.id, str(found)
+                entry.first, entry.cheapest = tried, place
+                entry.property_id, entry.message = found.id, str(found)
                 break
-        if entry.first is not None:
-            entry.cheapest = next(place for place in cheap_first(cases) if violation(kernels, cases[place]))
     return entry
 
 
@@ -445,8 +444,9 @@ each is a promise of the design, such as that the order of the work list or a hi
 **First layer**: checks in layers, each with all that come before it, from what a usual suite of a kernel does up to all
 that `make test` does; the first that kills the fault, with {sample} generated cases for each of the first seven, and
 after how many of them. A kernel that dies or raises is killed as well (CRASH, or BOUNDS by a signal). **Commit**: the
-cases of the commit profile (`properties/suite/test_attention.py`, seed {seed}) that kill it, numbered from 0: the first
-one, and the cheapest, with which `fuzz/tests/test_kernel_faults.py` begins. In both, the property that names the fault.
+property that the commit profile's cases (`properties/suite/test_attention.py`, seed {seed}) charge it to; how many of
+them were tried, the cheapest first; and the number of the case that kills it, with which
+`fuzz/tests/test_kernel_faults.py` begins. A dash under first layer: not tried when this page was made, {layered} were.
 
 This page is made by `python -m fuzz.tests.kernel_layers --write docs/kernel-faults.md` (hours of one core, `--workers`
 for more; `--results FILE` keeps what is done).
@@ -464,17 +464,23 @@ def page(entries: dict[str, Entry]) -> str:
     assert not died, f"these should survive and do not: {died}"
     lines = [
         _INTRODUCTION.format(
-            total=len(FAULTS), wrong=len(wrong), harmless=len(harmless), sample=SAMPLE, seed=seed_for("commit")
+            total=len(FAULTS),
+            wrong=len(wrong),
+            harmless=len(harmless),
+            sample=SAMPLE,
+            seed=seed_for("commit"),
+            layered=sum(1 for fault in wrong if entries[fault.name].tried),
         )
     ]
     lines += ["## What each layer adds", "", "| layer | checks added | kills | of all |", "|---|---|---|---|"]
+    layered = [fault for fault in wrong if entries[fault.name].tried]
     killed = 0
     for level, what in enumerate(LAYERS, 1):
-        here = sum(1 for fault in wrong if (kill := entries[fault.name].kill) and kill.layer == level)
+        here = sum(1 for fault in layered if (kill := entries[fault.name].kill) and kill.layer == level)
         killed += here
-        lines.append(f"| {level} | {what} | {here} | {_ratio(killed, len(wrong))} |")
+        lines.append(f"| {level} | {what} | {here} | {_ratio(killed, max(len(layered), 1))} |")
     lines.append("")
-    left = [fault.name for fault in wrong if entries[fault.name].kill is None]
+    left = [fault.name for fault in layered if entries[fault.name].kill is None]
     if left:
         lines += [
             f"Not killed with {SAMPLE} cases: {'; '.join(left)}.",
@@ -501,8 +507,8 @@ def _early(wrong: Sequence[KernelFault], entries: dict[str, Entry]) -> list[str]
         return []
     within = sum(1 for first in firsts if first < 10)
     return [
-        f"In the commit profile, {len(firsts)} are killed by its {CASES['commit']} cases; half of them by number "
-        f"{firsts[len(firsts) // 2]}, {within} within the first ten, the last by number {firsts[-1]}.",
+        f"In the commit profile, {len(firsts)} are killed by its {CASES['commit']} cases; the cheapest first, half of "
+        f"them by the {firsts[len(firsts) // 2]}th, {within} within the first nine, the last by the {firsts[-1]}th.",
         "",
     ]
 

@@ -98,8 +98,18 @@ class Case:
         return case
 
 
-VALUES = ("normal", "uniform weights", "one key wins", "large scores", "tiny", "zero keys", "large values", "signs")
-LAYOUTS = ("heads first", "slots first", "interleaved", "padded rows")
+VALUES = (
+    "normal",
+    "uniform weights",
+    "wide scores",
+    "one key wins",
+    "large scores",
+    "tiny",
+    "zero keys",
+    "large values",
+    "signs",
+)
+LAYOUTS = ("heads first", "slots first", "interleaved", "padded rows", "unlike")
 FILLERS = ("minus one", "zero", "largest", "stale")
 
 
@@ -115,7 +125,7 @@ def draw(choose: Choose, axes: Sequence[str], budget: int = 48) -> Case:
     def sometimes(times: int, of: int) -> bool:
         return choose(of) >= of - times
 
-    dtype = pick(("float32", "bfloat16", "float16", "float8_e4m3"))
+    dtype = pick(("float32", "bfloat16", "float16", "float8_e4m3", "float32"))
     head_dim = pick((16, 32, 64, 24, 40, 80, 72, 96, 128, 20) if not sometimes(1, 12) else (192, 256))
     group = pick((1, 2, 3, 4, 5, 6, 7, 8, 16, 12))
     kv_heads = pick((1, 2, 3))
@@ -155,6 +165,9 @@ def draw(choose: Choose, axes: Sequence[str], budget: int = 48) -> Case:
         left -= cost
         if left < 2:
             break
+    longest = max(context for context, _ in sequences)
+    # Windows around what tiles and leaves are; and such that they begin at the edge of a leaf.
+    windows = (1, 2, 3, tile - 1, tile, tile + 1, leaf + 1, leaf + tile // 2, 1000, longest - leaf, longest - leaf + 1)
     return Case(
         sequences=tuple(sequences),
         dtype=dtype,
@@ -163,10 +176,10 @@ def draw(choose: Choose, axes: Sequence[str], budget: int = 48) -> Case:
         head_dim=head_dim,
         block_size=block_size,
         shared=pick((0, 1, 2, 5)),
-        window=pick((None, None, 1, 2, 3, tile - 1, tile, tile + 1, leaf + 1, leaf + tile // 2, 1000)),
-        softcap=pick((None, None, None, 30.0, 2.0, 50.0)),
+        window=max(pick(windows), 1) if sometimes(3, 5) else None,
+        softcap=pick((30.0, 2.0, 50.0)) if sometimes(2, 5) else None,
         alibi=sometimes(1, 5),
-        values=pick((VALUES[0], VALUES[0], VALUES[0], *VALUES)),
+        values=pick((VALUES[0], VALUES[0], "wide scores", "large scores", *VALUES)),
         layout=pick(LAYOUTS),
         filler=pick(FILLERS),
         spare=pick((1, 0, 2, 5)),

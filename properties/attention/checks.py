@@ -152,7 +152,7 @@ class Checker:
             keys += [world.keys[sequence][start:end], junk]
             values += [world.values[sequence][start:end], junk]
         if slots:
-            self.launches.store(world, arena, torch.cat(keys), torch.cat(values), slots)
+            self.launches.store(world, arena, *world.given(torch.cat(keys), torch.cat(values)), slots)
 
     def attend(
         self, world: World, arena: Arena, placement: Placement, pieces: Sequence[Piece], how: How
@@ -270,7 +270,8 @@ class Checker:
         overwritten with poison, so that a table read too late shows. Copies need blocks that are contiguous."""
         world, case = base.world, base.world.case
         if case.layout not in ("heads first", "interleaved"):
-            return
+            case = replace(case, layout=("heads first", "interleaved")[case.seed % 2])
+            world = World(case, self.device)
         rng = np.random.default_rng([case.seed, 4])
         held = sorted({block for table in base.placement.tables for block in table})
         chosen = [block for block in held if rng.random() < 0.5] or held[:1]

@@ -46,7 +46,8 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One access that was not allowed. kind: "load" or "store"; region None: wild; labels: the first few."""
+    """One access that was not allowed. kind: "load", "store" or "race" (another program stored there in this watch);
+    region None: wild; labels: the first few."""
 
     kind: str
     region: str | None
@@ -58,6 +59,8 @@ class Report:
         who = f"program {self.program}" + (
             "" if self.sequence is None else f", which works for sequence {self.sequence}"
         )
+        if self.kind == "race":
+            return f"{self.region} is written by two programs, the second is {who}: which one is last is chance"
         if self.region is None:
             return f"{self.kind} outside every tensor by {who}"
         return f"{self.kind} of {self.region} {', '.join(map(str, self.labels))} by {who}, to whom it is not allowed"
@@ -99,6 +102,9 @@ class Sanitizer:
     _choosers: list[tuple[int, int, int]] = field(default_factory=list)
     _program: tuple[int, ...] = ()
     _sequence: int | None = None
+    _writers: dict[int, npt.NDArray[np.int32]] = field(default_factory=dict)
+    """By region: who wrote each element, as a place in `_programs`; -1 for nobody."""
+    _programs: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def watch(
@@ -115,6 +121,7 @@ class Sanitizer:
             if chooser.numel()
         ]
         self._program, self._sequence = (), None
+        self._writers, self._programs = {}, {}
         builder = interpreter.InterpreterBuilder
         load, store = builder.create_masked_load, builder.create_masked_store
 
@@ -156,7 +163,10 @@ class Sanitizer:
         place = np.searchsorted(self._lows, addresses, side="right") - 1
         first = int(place[0])
         if (place == first).all():
-            return self._in_region(kind, first, addresses)
+            fine = self._in_region(kind, first, addresses)
+            if kind == "store" and fine.any():
+                self._note(first, addresses[fine])
+            return fine
         fine = np.zeros(addresses.shape, dtype=np.bool_)
         for number in np.unique(place).tolist():
             these = place == number
@@ -180,6 +190,18 @@ class Sanitizer:
         if not fine.all():
             self._report(kind, region.name, tuple(np.unique(labels[~fine])[:4].tolist()))
         return fine
+
+    def _note(self, number: int, addresses: npt.NDArray[np.int64]) -> None:
+        region = self._regions[number]
+        writers = self._writers.get(number)
+        if writers is None:
+            writers = self._writers[number] = np.full((region.high - region.low) // region.size, -1, np.int32)
+        program = self._programs.setdefault(tuple(self._program), len(self._programs))
+        places = (addresses - region.low) // region.size
+        before = writers[places]
+        if ((before != -1) & (before != program)).any():
+            self._report("race", region.name, ())
+        writers[places] = program
 
     def _report(self, kind: str, region: str | None, labels: tuple[int, ...]) -> None:
         if len(self.reports) < self.LIMIT:

@@ -82,10 +82,13 @@ class World:
         rng = np.random.default_rng([case.seed, 1])
         self.scales: torch.Tensor | None = None
         if self.dtype is torch.float8_e4m3fn:
-            # Not powers of two, different for each head, and such that a few values saturate.
-            self.scales = torch.tensor(
-                rng.uniform(0.004, 0.3, (2, case.kv_heads)), dtype=torch.float32, device=self.device
-            )
+            # Different for each head, and such that a few values saturate. Half of them are 1 or 7 times a power
+            # of two: values half way between two that FP8 has, and a reciprocal that does not do for a division.
+            shape = (2, case.kv_heads)
+            any_scale = rng.uniform(0.004, 0.3, shape)
+            round_scale = rng.choice([1, 7], shape) * 2.0 ** rng.integers(-8, -4, shape)
+            chosen = np.where(rng.random(shape) < 0.5, any_scale, round_scale)
+            self.scales = torch.tensor(chosen, dtype=torch.float32, device=self.device)
         prefix = case.shared * case.block_size
         shape = (case.kv_heads, case.head_dim)
         common = [self._values(rng, (prefix, *shape), plane) for plane in (0, 1)]
@@ -108,10 +111,12 @@ class World:
         data = rng.standard_normal(shape)
         if kind == "uniform weights" and plane == 0:
             data = np.broadcast_to(rng.standard_normal(shape[1:]), shape).copy()
+        elif kind == "wide scores" and plane != 1:
+            data *= 3.0
         elif kind == "one key wins" and plane != 1:
             data *= 8.0
         elif kind == "large scores" and plane != 1:
-            data *= 60.0
+            data *= 150.0
         elif kind == "tiny":
             data *= 1e-6
         elif kind == "zero keys" and plane == 0:
@@ -175,13 +180,17 @@ class World:
         heads, slots, dim = case.kv_heads, case.block_size, case.head_dim
         size = torch.empty((), dtype=self.dtype).element_size()
         layout = case.layout
-        width = dim + 8 if layout == "padded rows" else dim
+        width = dim + 8 if layout in ("padded rows", "unlike") else dim
         plane = num_blocks * heads * slots * width
         memory = torch.full((2 * GUARD + 2 * plane * size,), poison, dtype=torch.uint8, device=self.device)
         data = memory[GUARD : GUARD + 2 * plane * size].view(self.dtype)
         if layout == "interleaved":
             both = data.view(num_blocks, 2, heads, slots, dim)
             keys, values = both[:, 0], both[:, 1]
+        elif layout == "unlike":  # no stride of the values is one of the keys
+            half = data.view(2, -1)
+            keys = half[0, : num_blocks * heads * slots * dim].view(num_blocks, heads, slots, dim)
+            values = half[1].view(num_blocks, slots, heads, width)[..., :dim].transpose(1, 2)
         elif layout == "slots first":
             both = data.view(2, num_blocks, slots, heads, dim)
             keys, values = both[0].transpose(1, 2), both[1].transpose(1, 2)
@@ -189,6 +198,18 @@ class World:
             both = data.view(2, num_blocks, heads, slots, width)[..., :dim]
             keys, values = both[0], both[1]
         return Arena(memory, Cache(keys, values, self.scales))
+
+    def given(self, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys and values to be stored; if the case says so, slices of rows of different width, NaN around them."""
+        if not self.case.fused:
+            return keys, values
+        given = []
+        for before, data in ((1, keys), (3, values)):
+            rows, heads, dim = data.shape
+            wide = torch.full((rows, before + heads + 1, dim), float("nan"), dtype=data.dtype, device=data.device)
+            wide[:, before : before + heads] = data
+            given.append(wide[:, before : before + heads])
+        return given[0], given[1]
 
     def packed(self, pieces: Sequence[torch.Tensor]) -> torch.Tensor:
         """Queries of a step, [rows, heads, D]; if the case says so, a slice of rows as wide as a fused projection."""

@@ -122,14 +122,14 @@ class KvcoreKernels:
         found: list[int] = self.kernels.audit(tags, where, flat, begins, block_size=block_size).tolist()
         return found
 
-    def _plan(self, cache: Cache, step: Step, spec: Spec, how: How, dtype: torch.dtype) -> Any:
+    def _host_plan(self, cache: Cache, step: Step, spec: Spec, how: How) -> Any:
         blocks, _, block_size, _ = cache.keys.shape
         kernels = self.kernels
         count = len(step.lengths)
         schedule: Any = how.schedule
         if schedule == "mixed":
             schedule = [number % 2 == 0 for number in range(count)]
-        plan = kernels.make_plan(
+        return kernels.make_plan(
             self._batch(step, block_size),
             kernels.AttentionSpec(
                 spec.num_heads,
@@ -146,21 +146,42 @@ class KvcoreKernels:
             tilings=tuple(kernels.Tiling(rows) for rows in how.rows),
             schedule=schedule,
         )
+
+    def _plan(self, cache: Cache, step: Step, spec: Spec, how: How, dtype: torch.dtype) -> Any:
+        kernels, device = self.kernels, cache.keys.device
+        plan = self._host_plan(cache, step, spec, how)
         if how.shuffle is not None:
             rng = random.Random(how.shuffle)
-            for lane in plan.lanes:
-                order = list(range(len(lane.work)))
+            # What runs first is nobody's business: neither of the items nor of the merges.
+            for items in (items for lane in plan.lanes for items in (lane.work, lane.merges)):
+                order = list(range(len(items)))
                 rng.shuffle(order)
-                lane.work[:] = lane.work[order]
-        room = None
-        if how.padded:
-            room = kernels.Room(
-                count + 2,
-                step.tables.shape[1] + 1,
-                plan.batch.num_tokens + 3,
-                tuple((len(lane.work) + 2, len(lane.merges) + 1, lane.partials + 1) for lane in plan.lanes),
-            )
-        return kernels.DevicePlan(plan, cache.keys.device, dtype, room)
+                items[:] = items[order]
+        if not how.padded:
+            return kernels.DevicePlan(plan, device, dtype)
+        # As a captured graph is fed: made for another step, the first rows alone, and loaded with this one.
+        lengths = [min(length, 1) for length in step.lengths]
+        contexts = [
+            context - length + first
+            for context, length, first in zip(step.contexts, step.lengths, lengths, strict=True)
+        ]
+        other = self._host_plan(cache, Step(step.tables, contexts, lengths, [-1] * sum(lengths)), spec, how)
+        room = kernels.Room(
+            len(step.lengths) + 2,
+            step.tables.shape[1] + 1,
+            plan.batch.num_tokens + 3,
+            tuple(
+                (
+                    max(len(one.work), len(two.work)) + 2,
+                    max(len(one.merges), len(two.merges)) + 1,
+                    max(one.partials, two.partials) + 1,
+                )
+                for one, two in zip(plan.lanes, other.lanes, strict=True)
+            ),
+        )
+        captured = kernels.DevicePlan(other, device, dtype, room)
+        captured.load(plan)
+        return captured
 
     def _batch(self, step: Step, block_size: int) -> Any:
         lengths = np.array(step.lengths, dtype=np.int64)
