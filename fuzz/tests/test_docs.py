@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
+from fuzz import cli
 from fuzz.cli import app
 from properties.operations import OPERATIONS
 from reference import PROPERTIES
@@ -19,8 +22,9 @@ def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
-def test_the_six_moments_in_the_readme_are_the_real_output() -> None:
-    result = CliRunner(env={"COLUMNS": "110"}).invoke(app, ["replay", "fuzz/scenarios/six_moments.json"])
+def test_the_six_moments_in_the_readme_are_the_real_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "console", Console(width=110, highlight=False))
+    result = CliRunner().invoke(app, ["replay", "fuzz/scenarios/six_moments.json"])
     shown = README.split("$ python -m fuzz replay fuzz/scenarios/six_moments.json\n")[1].split("```")[0]
     assert _lines(shown) == _lines(result.output)
 

@@ -230,15 +230,17 @@ def outcome(act: Callable[[], None]) -> tuple[str, str]:
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
-        found = ("", "")
         try:
-            act()
-        except Violation as violation:
-            found = (violation.id, str(violation))
-        except BaseException as error:
-            found = ("CRASH", f"{type(error).__name__}: {error}")
-        os.write(writing, json.dumps(found).encode()[:4096])
-        os._exit(0)
+            try:
+                act()
+                found = ("", "")
+            except Violation as violation:
+                found = (violation.id, str(violation)[:1000])
+            except BaseException as error:
+                found = ("CRASH", f"{type(error).__name__}: {error}"[:1000])
+            os.write(writing, json.dumps(found).encode())
+        finally:
+            os._exit(0)  # whatever the memory is like: never back into what the parent was doing
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         said = pipe.read()
