@@ -28,6 +28,7 @@ __all__ = [
     "AttentionResult",
     "CaseFinding",
     "check_one",
+    "first_failure",
     "run_attention",
     "shrink_case",
     "write_finding",
@@ -195,6 +196,20 @@ def check_one(kernels: str, case: Case, dot: str = "sequential") -> CaseFinding 
     """Check one case in this process."""
     _prepare(kernels, dot)
     return _check(case)
+
+
+def first_failure(kernels: str, seed: str, cases: int, budget: int = 24) -> tuple[CaseFinding | None, int]:
+    """The first of `cases` small cases of `seed` that breaks a property, and how many were tried. In this process."""
+    _prepare(kernels, "sequential")
+    from properties.attention.kernels import AXES
+
+    assert _checker is not None
+    axes = tuple(axis for axis in AXES if axis in _checker.kernels.axes)
+    for number in range(cases):
+        found = _check(case_of(seed, number, axes, budget), number)
+        if found is not None:
+            return found, number + 1
+    return None, cases
 
 
 def shrink_case(

@@ -10,8 +10,9 @@ This room may not know: the terminal (a `Display` is told what happens), any cor
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,7 +48,11 @@ CLEAN, VIOLATION, USAGE, HARNESS, NOTHING, INTERRUPTED = 0, 1, 2, 3, 4, 130
 
 ENGINES = ("trace", "walk", "hypothesis", "kernels")
 
-_ENGINES = {"walk": swarm, "hypothesis": hypothesis, "kernels": kernels}
+_ENGINES: dict[str, Callable[..., tuple[Counterexample | None, int]]] = {
+    "walk": swarm,
+    "hypothesis": hypothesis,
+    "kernels": kernels,
+}
 _SHARES = {"walk": 0.5, "hypothesis": 0.3, "kernels": 0.2}
 _ROUND = 5.0
 """Seconds in which every engine has one turn, of its share; less where the budget is short."""
@@ -74,7 +79,8 @@ class Display(Protocol):
 class Plan:
     """What to do. budget and shrink are seconds; max_findings ends the campaign (each property is one finding).
 
-    kernels: what the engine of that name runs each step on; without any, that engine does nothing.
+    kernels: what the engine of that name runs each step on; without any, that engine does nothing. profile: how long
+    Hypothesis's runs are, nightly (mostly 50 steps) or soak (200).
     """
 
     target: str
@@ -84,6 +90,7 @@ class Plan:
     engines: tuple[str, ...] = ENGINES
     judging: Judging = Judging()
     kernels: str = ""
+    profile: str = "nightly"
     shrink: float = 10.0
     max_findings: int = 1
     requests: Sequence[Request] = ()
@@ -122,6 +129,7 @@ class Result:
             "target": self.plan.target,
             "seed": self.plan.seed,
             "judging": asdict(self.plan.judging),
+            "profile": self.plan.profile,
             "budget_seconds": self.plan.budget,
             "seconds": round(self.seconds, 3),
             "operations": tally.operations,
@@ -207,6 +215,8 @@ def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: flo
     plan, tally = result.plan, result.tally
     deadline = start + plan.budget
     following = dict.fromkeys(_ENGINES, 0)  # the next episode or chunk of each
+    engines = dict(_ENGINES)
+    engines["hypothesis"] = partial(hypothesis, profile=plan.profile)
     known: set[str | None] = set()
 
     def progress() -> None:
@@ -240,7 +250,7 @@ def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: flo
             if len(result.findings) >= plan.max_findings:
                 return
             display.turn(engine)
-            found, following[engine] = _ENGINES[engine](
+            found, following[engine] = engines[engine](
                 factory,
                 plan.target,
                 plan.seed,

@@ -1,4 +1,4 @@
-"""The command line: `python -m fuzz run | attention | replay | trace | gpu`.
+"""The command line: `python -m fuzz run | attention | replay | trace | audit | gpu`.
 
 Exit statuses, of every command: 0 clean, 1 violation, 2 usage (also unreadable files), 3 the harness itself failed,
 4 nothing was executed, 130 interrupted.
@@ -13,6 +13,7 @@ import secrets
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from enum import Enum
 from functools import partial
 from importlib import resources
@@ -31,17 +32,22 @@ from properties.operations import Configuration, Operation
 from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 
-from . import campaign
+from . import audit_show, campaign
 from .attention import AttentionPlan, check_one, run_attention, shrink_case, write_finding
+from .audit import Plan as AuditPlan
+from .audit import Trial
+from .audit import audit as run_audit
 from .campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, USAGE, VIOLATION, Finding, Plan, Result
 from .counterexample import Unreadable, read, write
 from .engines import Tally
 from .engines import trace as run_checked
 from .gpu import parts, report
 from .page import render
+from .planting import DoesNotApply
 from .run import Judging, Run, kernel_laws, perform
 from .show import Timeline, describe
 from .trace import Request, TraceError, read_trace, run_trace
+from .zoo import Bug, InvalidBug, allocator_bugs, find, kernel_bugs
 
 __all__ = ["app", "main"]
 
@@ -68,6 +74,11 @@ class Engine(str, Enum):
     walk = "walk"
     hypothesis = "hypothesis"
     kernels = "kernels"
+
+
+class Profile(str, Enum):
+    nightly = "nightly"
+    soak = "soak"
 
 
 class Reuse(str, Enum):
@@ -246,6 +257,9 @@ def run(
             "auto is kvcore where torch and Triton are installed."
         ),
     ] = "auto",
+    profile: Annotated[
+        Profile, typer.Option(help="Hypothesis's runs: mostly of 50 steps, or for a long soak of 200.")
+    ] = Profile.nightly,
     shrink: Annotated[str, typer.Option(help="Time to shrink a finding; 0 leaves it as found.")] = "10s",
     max_findings: Annotated[int, typer.Option(min=1, help="Go on until so many properties are found broken.")] = 1,
 ) -> None:
@@ -256,6 +270,8 @@ def run(
       python -m fuzz run
 
       python -m fuzz run --budget 10m --engine walk --seed 7
+
+      python -m fuzz run --budget 1h --engine hypothesis --profile soak
 
       python -m fuzz run --target my_package.adapter:make --outside
     """
@@ -270,6 +286,7 @@ def run(
         engines=campaign.ENGINES if engine is Engine.all else (engine.value,),
         judging=Judging(outside=outside, exact=not safety),
         kernels=_kernels(kernels) if engine in (Engine.all, Engine.kernels) else "",
+        profile=profile.value,
         shrink=_seconds(shrink),
         max_findings=max_findings,
         requests=requests,
@@ -633,6 +650,122 @@ def trace(
     complaints.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
     complaints.print(f"  python -m fuzz replay {path}", soft_wrap=True)
     raise typer.Exit(VIOLATION)
+
+
+# ---- audit -----------------------------------------------------------------------------------------------------------
+
+
+class Hunter(str, Enum):
+    both = "both"
+    walk = "walk"
+    hypothesis = "hypothesis"
+
+
+@app.command()
+def audit(
+    bug: Annotated[list[str] | None, typer.Option(help="Only this bug, in detail; may be repeated.")] = None,
+    kind: Annotated[list[str] | None, typer.Option("--class", help="Only this class of bugs; may be repeated.")] = None,
+    kernels: Annotated[bool, typer.Option("--kernels", help="The kernel bugs instead of the allocator's.")] = False,
+    engine: Annotated[Hunter, typer.Option(help="Which engines hunt.")] = Hunter.both,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds for each engine: 1, 2, ...")] = 3,
+    limit: Annotated[int, typer.Option(min=1, help="Operations after which a hunt gives up.")] = 1_000_000,
+    cases: Annotated[
+        int, typer.Option(min=1, help="Attention cases after which a hunt for a kernel bug gives up.")
+    ] = 200,
+    outside: OutsideOption = False,
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 2,
+    out: Annotated[Path, typer.Option(help="Folder for trials, counterexamples and reports.")] = Path("fuzz-out/audit"),
+    resume: Annotated[bool, typer.Option("--resume", help="Keep the trials that the folder has.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the zoo and hunt nothing.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print audit.json instead of tables.")] = False,
+) -> None:
+    """Test the tester: plant every bug of the zoo in kvcore, hunt for it, say what kills it and how well.
+
+    Exit status 1 if a bug survives a hunt, 3 if the canary is not reported or a bug no longer applies.
+
+    Examples:
+
+      python -m fuzz audit
+
+      python -m fuzz audit --bug NV-1
+
+      python -m fuzz audit --class rollback --seeds 10 --engine walk
+
+      python -m fuzz audit --kernels --seeds 1
+    """
+    try:
+        chosen = _zoo(bug or (), kind or (), kernels)
+    except InvalidBug as error:
+        _usage(str(error))
+    if listed:
+        audit_show.list_zoo(chosen, console)
+        raise typer.Exit(CLEAN)
+    engines = ("walk", "hypothesis") if engine is Hunter.both else (engine.value,)
+    plan = AuditPlan(
+        tuple(one.id for one in chosen),
+        out,
+        engines,
+        tuple(str(number) for number in range(1, seeds + 1)),
+        limit,
+        cases,
+        workers,
+        outside,
+        canary=not bug and not kernels,
+    )
+    bar = Progress(
+        BarColumn(bar_width=28),
+        TextColumn("{task.completed:>5,} of {task.total:,} trials  {task.fields[last]}"),
+        TimeElapsedColumn(),
+        console=complaints,
+        transient=True,
+        disable=as_json or not complaints.is_terminal,
+    )
+    with bar:
+        row = bar.add_task("", total=len(chosen) * seeds, last="")
+        began = said = time.monotonic()
+
+        def progress(done: int, total: int, trial: Trial) -> None:
+            nonlocal said
+            last = f"{trial.bug} by {trial.engine}: {trial.property_id or 'not found'}"
+            bar.update(row, completed=done, total=total, last=last)
+            if bar.disable and not as_json and time.monotonic() - said >= 10:
+                said = time.monotonic()
+                console.print(f"{said - began:6.0f} s  {done:,} of {total:,} trials  {last}")
+
+        try:
+            result = run_audit(plan, resume=resume, progress=progress)
+        except DoesNotApply as error:
+            complaints.print(f"[bold red]a bug of the zoo no longer applies:[/] {escape(str(error))}", soft_wrap=True)
+            raise typer.Exit(HARNESS) from None
+        except KeyboardInterrupt:
+            complaints.print(f"interrupted; `--resume --out {escape(str(out))}` goes on from here", soft_wrap=True)
+            raise typer.Exit(INTERRUPTED) from None
+    data = result.to_json()
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "audit.json").write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
+    page = audit_show.render(result, out / "audit.html")
+    audit_show.markdown(result, out / "table.md")
+    if as_json:
+        print(json.dumps(data, indent=2))
+    else:
+        audit_show.tables(result, console)
+        for one in result.rows if bug else ():
+            audit_show.detail(one, out, console)
+        console.print(f"\nreport: {page}   figures: {out / 'audit.json'}", soft_wrap=True)
+    if not result.canary_reported:
+        complaints.print("[bold red]the canary was not reported[/]: findings are lost on the way to this table")
+        raise typer.Exit(HARNESS)
+    raise typer.Exit(VIOLATION if result.survivors else CLEAN)
+
+
+def _zoo(ids: Sequence[str], kinds: Sequence[str], kernels: bool) -> list[Bug]:
+    if ids:
+        return [find(one) for one in ids]
+    bugs = [one for one in kernel_bugs() if one.by == "cases"] if kernels else list(allocator_bugs())
+    known = list(dict.fromkeys(one.kind for one in bugs))
+    if unknown := [kind for kind in kinds if kind not in known]:
+        raise InvalidBug(f"no class {', '.join(map(repr, unknown))}; there are: {'; '.join(known)}")
+    return [one for one in bugs if not kinds or one.kind in kinds]
 
 
 # ---- gpu -------------------------------------------------------------------------------------------------------------

@@ -144,11 +144,13 @@ def hypothesis(
     deadline: float,
     first: int = 0,
     progress: Callable[[], None] | None = None,
+    profile: str = "nightly",
 ) -> tuple[Counterexample | None, int]:
     """Chunks of Hypothesis examples, each seeded by `seed` and its number, until `deadline`; at least one.
 
-    Hypothesis's lengths are mixed as long episodes are: 50 steps mostly, 200 now and then. It only generates; what it
-    finds is shrunk as a list of operations. Returns (the counterexample or None, the number of the next chunk)."""
+    Hypothesis's lengths are mixed as long episodes are: 50 steps mostly, 200 now and then; always 200 under the soak
+    profile. It only generates; what it finds is shrunk as a list of operations. Returns (the counterexample or None,
+    the number of the next chunk)."""
     from hypothesis import Phase, settings
 
     from properties.machines.allocator import run_machine
@@ -156,11 +158,11 @@ def hypothesis(
 
     number = first
     while number == first or clock() < deadline:  # the import alone may have used the turn up
-        long = number % 8 == 7
+        steps = settings_for("soak" if number % 8 == 7 else profile).stateful_step_count
         chosen = settings(
             settings_for("nightly"),
-            max_examples=_CHUNK // 4 if long else _CHUNK,
-            stateful_step_count=200 if long else 50,
+            max_examples=_CHUNK * 50 // steps,
+            stateful_step_count=steps,
             phases=(Phase.generate,),
         )
         chunk = int.from_bytes(hashlib.sha256(f"{seed}/hypothesis/{number}".encode()).digest()[:4], "big")

@@ -23,7 +23,7 @@ from properties.operations import Configuration
 from properties.target import TargetFactory
 from properties.targets.kvcore import KvcoreTarget
 
-__all__ = ["Change", "DoesNotApply", "plant", "planted"]
+__all__ = ["Change", "DoesNotApply", "changed", "plant", "planted"]
 
 
 class DoesNotApply(ValueError):
@@ -43,21 +43,35 @@ _FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 """Kept until the process ends: parts of a copy are imported late, and Triton reads its kernels' source again."""
 
 
-def plant(changes: Sequence[Change]) -> ModuleType:
-    """kvcore with `changes`, as a module of its own. Raises DoesNotApply. O(source)."""
-    source = Path(kvcore.__file__).parent
-    texts = {
-        path.relative_to(source).as_posix(): path.read_text(encoding="utf-8")
-        for path in sorted(source.rglob("*.py"))
-        if "tests" not in path.parts
-    }
+def changed(changes: Sequence[Change]) -> dict[str, tuple[str, str]]:
+    """(text before, text after) of each file that `changes` touch. Raises DoesNotApply. O(source)."""
+    texts = _texts()
+    result: dict[str, tuple[str, str]] = {}
     for change in changes:
-        count = texts.get(change.file, "").count(change.old)
+        before, after = result.get(change.file, (texts.get(change.file, ""),) * 2)
+        count = after.count(change.old)
         if count != 1:
             raise DoesNotApply(
                 f"kvcore/{change.file}: the text to replace occurs {count} times, not once:\n{change.old}"
             )
-        texts[change.file] = texts[change.file].replace(change.old, change.new)
+        result[change.file] = before, after.replace(change.old, change.new)
+    return result
+
+
+def _texts() -> dict[str, str]:
+    """kvcore's source, by file."""
+    source = Path(kvcore.__file__).parent
+    return {
+        path.relative_to(source).as_posix(): path.read_text(encoding="utf-8")
+        for path in sorted(source.rglob("*.py"))
+        if "tests" not in path.parts
+    }
+
+
+def plant(changes: Sequence[Change]) -> ModuleType:
+    """kvcore with `changes`, as a module of its own. Raises DoesNotApply. O(source)."""
+    texts = _texts()
+    texts.update({file: after for file, (_, after) in changed(changes).items()})
     digest = hashlib.sha256("\0".join(f"{name}\0{text}" for name, text in texts.items()).encode()).hexdigest()[:12]
     name = f"kvcore_planted_{digest}"
     if name in sys.modules:

@@ -33,6 +33,7 @@ import torch  # noqa: E402
 from hypothesis import Phase, settings  # noqa: E402
 
 from fuzz.planting import plant  # noqa: E402
+from fuzz.zoo import Bug, kernel_bugs  # noqa: E402
 from properties.attention.cases import Case, draw  # noqa: E402
 from properties.attention.checks import Checker, Piece  # noqa: E402
 from properties.attention.kernels import AXES, How, Spec, Step, unwatched  # noqa: E402
@@ -48,8 +49,6 @@ from properties.targets import load  # noqa: E402
 from properties.targets.kvcore_kernels import KvcoreKernels  # noqa: E402
 from reference import Equivalence, Freshness, Violation  # noqa: E402
 
-from .kernel_faults import FAULTS, KernelFault  # noqa: E402
-
 __all__ = ["alarms", "commit_cases", "kernels_with", "machine", "main", "recorded", "scenarios", "violation"]
 
 PAGE = Path(__file__).parents[2] / "docs" / "kernel-faults.md"
@@ -60,7 +59,7 @@ LIMIT = 180
 """CPU seconds for one fault in one layer; a kernel that loops for ever is killed."""
 
 
-def kernels_with(fault: KernelFault) -> KvcoreKernels:
+def kernels_with(fault: Bug) -> KvcoreKernels:
     return KvcoreKernels(plant(fault.changes))
 
 
@@ -411,9 +410,9 @@ def _raise(found: Violation | None) -> None:
         raise found
 
 
-def examine(fault: KernelFault, levels: Sequence[int]) -> Entry:
+def examine(fault: Bug, levels: Sequence[int]) -> Entry:
     """All layers until the first that kills it, and the commit profile's cases. Minutes."""
-    entry = Entry(fault.name)
+    entry = Entry(fault.title)
     kernels = kernels_with(fault)
     for level in levels:
         entry.tried.append(level)
@@ -458,29 +457,29 @@ def _ratio(count: int, of: int) -> str:
 
 
 def page(entries: dict[str, Entry]) -> str:
-    wrong = [fault for fault in FAULTS if fault.by != "nothing"]
-    harmless = [fault for fault in FAULTS if fault.by == "nothing"]
-    died = [fault.name for fault in harmless if entries[fault.name].first is not None]
+    wrong = [fault for fault in kernel_bugs() if fault.by != "nothing"]
+    harmless = [fault for fault in kernel_bugs() if fault.by == "nothing"]
+    died = [fault.title for fault in harmless if entries[fault.title].first is not None]
     assert not died, f"these should survive and do not: {died}"
     lines = [
         _INTRODUCTION.format(
-            total=len(FAULTS),
+            total=len(kernel_bugs()),
             wrong=len(wrong),
             harmless=len(harmless),
             sample=SAMPLE,
             seed=seed_for("commit"),
-            layered=sum(1 for fault in wrong if entries[fault.name].tried),
+            layered=sum(1 for fault in wrong if entries[fault.title].tried),
         )
     ]
     lines += ["## What each layer adds", "", "| layer | checks added | kills | of all |", "|---|---|---|---|"]
-    layered = [fault for fault in wrong if entries[fault.name].tried]
+    layered = [fault for fault in wrong if entries[fault.title].tried]
     killed = 0
     for level, what in enumerate(LAYERS, 1):
-        here = sum(1 for fault in layered if (kill := entries[fault.name].kill) and kill.layer == level)
+        here = sum(1 for fault in layered if (kill := entries[fault.title].kill) and kill.layer == level)
         killed += here
         lines.append(f"| {level} | {what} | {here} | {_ratio(killed, max(len(layered), 1))} |")
     lines.append("")
-    left = [fault.name for fault in layered if entries[fault.name].kill is None]
+    left = [fault.title for fault in layered if entries[fault.title].kill is None]
     if left:
         lines += [
             f"Not killed with {SAMPLE} cases: {'; '.join(left)}.",
@@ -488,12 +487,12 @@ def page(entries: dict[str, Entry]) -> str:
         ]
     lines += _early(wrong, entries)
     lines += ["## The faults", ""]
-    for area in dict.fromkeys(fault.area for fault in wrong):
+    for area in dict.fromkeys(fault.kind for fault in wrong):
         lines += [f"### {area[0].upper()}{area[1:]}", "", _HEADER, "|---|---|---|---|"]
-        lines += [_row(fault, entries[fault.name]) for fault in wrong if fault.area == area]
+        lines += [_row(fault, entries[fault.title]) for fault in wrong if fault.kind == area]
         lines.append("")
     lines += ["## What must survive, and does", "", "| change | why no result can change |", "|---|---|"]
-    lines += [f"| {fault.area}: {fault.name} | {fault.why} |" for fault in harmless]
+    lines += [f"| {fault.kind.removeprefix('kernels: ')}: {fault.title} | {fault.why} |" for fault in harmless]
     return "\n".join([*lines, ""])
 
 
@@ -501,8 +500,8 @@ _HEADER = "| fault | first layer | cases | commit |"
 _COMMIT = re.compile(r"^\| (.+?) \| .+ \| [A-Z]+ \((\d+), (\d+)\) \|$", re.MULTILINE)
 
 
-def _early(wrong: Sequence[KernelFault], entries: dict[str, Entry]) -> list[str]:
-    firsts = sorted(first for fault in wrong if (first := entries[fault.name].first) is not None)
+def _early(wrong: Sequence[Bug], entries: dict[str, Entry]) -> list[str]:
+    firsts = sorted(first for fault in wrong if (first := entries[fault.title].first) is not None)
     if not firsts:
         return []
     within = sum(1 for first in firsts if first < 10)
@@ -516,14 +515,14 @@ def _early(wrong: Sequence[KernelFault], entries: dict[str, Entry]) -> list[str]
 _BY = {"machine": "the machine", "large": "beyond 2**31", "control": "the audit's control", "cases": "-"}
 
 
-def _row(fault: KernelFault, entry: Entry) -> str:
+def _row(fault: Bug, entry: Entry) -> str:
     layer, cases = ("-", "-") if entry.kill is None else (f"{entry.kill.layer}: {entry.kill.property_id}", "")
     if entry.kill is not None:
         cases = str(entry.kill.cases) if entry.kill.layer < 8 else ""
     commit = _BY[fault.by]
     if entry.first is not None:
         commit = f"{entry.property_id} ({entry.first}, {entry.cheapest})"
-    return f"| {fault.name} | {layer} | {cases} | {commit} |"
+    return f"| {fault.title} | {layer} | {cases} | {commit} |"
 
 
 def recorded() -> dict[str, int]:
@@ -536,12 +535,12 @@ def recorded() -> dict[str, int]:
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 
-def _levels(fault: KernelFault) -> tuple[int, ...]:
+def _levels(fault: Bug) -> tuple[int, ...]:
     return () if fault.by == "nothing" else tuple(range(1, len(LAYERS) + 1))
 
 
 def _examine(place: int) -> Entry:
-    return examine(FAULTS[place], _levels(FAULTS[place]))
+    return examine(kernel_bugs()[place], _levels(kernel_bugs()[place]))
 
 
 def _load(path: Path | None) -> Iterator[Entry]:
@@ -563,14 +562,14 @@ def main() -> None:
     )
     chosen = parser.parse_args()
     if chosen.large:
-        for fault in FAULTS:
+        for fault in kernel_bugs():
             if fault.by == "large":
-                print(json.dumps([fault.name, *scenarios(kernels_with(fault), (fault.where,))]), flush=True)
+                print(json.dumps([fault.title, *scenarios(kernels_with(fault), (fault.where,))]), flush=True)
         print(json.dumps(["", *scenarios(KvcoreKernels())]), flush=True)
         return
-    names = {fault.name for fault in FAULTS}
+    names = {fault.title for fault in kernel_bugs()}
     entries = {entry.name: entry for entry in _load(chosen.results) if entry.name in names}
-    left = [place for place, fault in enumerate(FAULTS) if fault.name not in entries]
+    left = [place for place, fault in enumerate(kernel_bugs()) if fault.title not in entries]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(chosen.workers, mp_context=context) as pool:
         for entry in pool.map(_examine, left):

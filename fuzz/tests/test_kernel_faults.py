@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from fuzz.tests import kernel_layers as layers
-from fuzz.tests.kernel_faults import FAULTS, KernelFault
+from fuzz.zoo import Bug, kernel_bugs
 from properties.attention.cases import Case
 from properties.attention.checks import Blind, Checker, poison_is_seen
 from properties.attention.tests import test_vllm_51902 as pair
@@ -33,11 +33,11 @@ RECORDED = layers.recorded()
 
 
 def faults(by: str) -> list[object]:
-    return [pytest.param(fault, id=f"{fault.area}: {fault.name}") for fault in FAULTS if fault.by == by]
+    return [pytest.param(fault, id=f"{fault.kind}: {fault.title}") for fault in kernel_bugs() if fault.by == by]
 
 
-def named(part: str) -> KernelFault:
-    (fault,) = (fault for fault in FAULTS if fault.name.startswith(part))
+def named(part: str) -> Bug:
+    (fault,) = (fault for fault in kernel_bugs() if fault.title.startswith(part))
     return fault
 
 
@@ -52,44 +52,47 @@ def cheap_first(cases: list[Case]) -> list[int]:
 
 
 @pytest.mark.parametrize("fault", faults("cases"))
-def test_the_commit_profile_kills_it(fault: KernelFault, cases: list[Case], cheap_first: list[int]) -> None:
+def test_the_commit_profile_kills_it(fault: Bug, cases: list[Case], cheap_first: list[int]) -> None:
     kernels = layers.kernels_with(fault)
-    first = [place for place in (RECORDED.get(fault.name),) if place is not None and place < len(cases)]
+    first = [place for place in (RECORDED.get(fault.title),) if place is not None and place < len(cases)]
     for place in first + cheap_first:
         violation = layers.violation(kernels, cases[place])
         if violation is not None:
-            assert violation.id in fault.kills, violation
+            assert violation.id in fault.properties, violation
             return
     pytest.fail(f"{len(cases)} cases and no violation")
 
 
 @pytest.mark.parametrize("fault", faults("nothing"))
-def test_what_cannot_change_a_result_survives(fault: KernelFault, cases: list[Case], cheap_first: list[int]) -> None:
-    """With the cheapest cases that together walk every axis with every dtype and feature; the page was made with all
-    of them."""
+def test_what_cannot_change_a_result_survives(fault: Bug, cases: list[Case], cheap_first: list[int]) -> None:
+    """With a few cases that together walk every axis; the page was made with all of them."""
     kernels = layers.kernels_with(fault)
     for place in covering(cases, cheap_first):
         assert layers.violation(kernels, cases[place]) is None
 
 
 def covering(cases: list[Case], order: list[int]) -> list[int]:
-    seen: set[object] = set()
+    """Of the cheaper half, whatever adds most axes, until all are walked."""
+    left = [
+        place
+        for place in order[: len(order) // 2]
+        if any(context > cases[place].leaf and rows for context, rows in cases[place].sequences)
+    ]
+    seen: set[str] = set()
     chosen = []
-    for place in order:
-        case = cases[place]
-        if any(context > case.leaf and rows for context, rows in case.sequences):
-            features = ("window", case.window is None), ("softcap", case.softcap is None), ("alibi", case.alibi)
-            new = {*case.axes, case.dtype, *features} - seen
-            if new:
-                seen |= new
-                chosen.append(place)
+    while left:
+        best = max(left, key=lambda place: len({*cases[place].axes} - seen))
+        if seen.issuperset(cases[best].axes):
+            break
+        seen.update(cases[best].axes)
+        chosen.append(best)
     return chosen
 
 
 @pytest.mark.parametrize("fault", faults("machine"))
-def test_the_machine_kills_it(fault: KernelFault) -> None:
+def test_the_machine_kills_it(fault: Bug) -> None:
     violation = layers.machine(layers.kernels_with(fault))
-    assert violation is not None and violation.id in fault.kills
+    assert violation is not None and violation.id in fault.properties
 
 
 # ---- what needs an occasion of its own -------------------------------------------------------------------------------
@@ -105,9 +108,9 @@ def beyond() -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("fault", faults("large"))
-def test_a_large_cache_kills_it(fault: KernelFault, beyond: dict[str, list[str]]) -> None:
-    property_id, message = beyond[fault.name]
-    assert property_id in fault.kills, message
+def test_a_large_cache_kills_it(fault: Bug, beyond: dict[str, list[str]]) -> None:
+    property_id, message = beyond[fault.title]
+    assert property_id in fault.properties, message
 
 
 def test_kernels_as_they_are_reach_all_of_a_large_cache(beyond: dict[str, list[str]]) -> None:
@@ -115,7 +118,7 @@ def test_kernels_as_they_are_reach_all_of_a_large_cache(beyond: dict[str, list[s
 
 
 @pytest.mark.parametrize("fault", faults("control"))
-def test_the_audits_control_kills_it(fault: KernelFault) -> None:
+def test_the_audits_control_kills_it(fault: Bug) -> None:
     with pytest.raises(Freshness):
         layers.alarms(layers.kernels_with(fault))
 
@@ -145,7 +148,7 @@ def test_the_search_finds_the_same(part: str, cases: list[Case]) -> None:
     found = run_cases(kernels, Checker(kernels), layers.commit_settings(), seed_for("commit"), BUDGET["commit"])
     number = next(place for place, case in enumerate(cases) if layers.violation(kernels, case) is not None)
     assert found.case == cases[number]
-    assert found.violation is not None and found.violation.id in fault.kills
+    assert found.violation is not None and found.violation.id in fault.properties
     assert len(cases) == CASES["commit"]
 
 
@@ -155,10 +158,10 @@ def test_what_is_found_shrinks() -> None:
     chosen = layers.commit_settings(shrink=True)
     found = run_cases(kernels, Checker(kernels), chosen, seed_for("commit"), BUDGET["commit"])
     assert found.case is not None and found.case.sequences == ((1, 1),)
-    assert found.violation is not None and found.violation.id in fault.kills
+    assert found.violation is not None and found.violation.id in fault.properties
 
 
 def test_the_page_has_every_fault() -> None:
     text = layers.PAGE.read_text(encoding="utf-8")
-    assert [fault.name for fault in FAULTS if fault.name not in text] == []
-    assert {fault.name for fault in FAULTS if fault.by == "cases"} == RECORDED.keys()
+    assert [fault.title for fault in kernel_bugs() if fault.title not in text] == []
+    assert {fault.title for fault in kernel_bugs() if fault.by == "cases"} == RECORDED.keys()

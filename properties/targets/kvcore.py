@@ -159,11 +159,12 @@ class KvcoreTarget:
         if isinstance(content, tuple):
             before = known[id(content)]
         else:
-            before = next(name for name, space in self._namespaces.items() if space.encoding == content.encoding)
+            encoding = getattr(content, "encoding", content)  # None where a broken index names a block without content
+            spaces = (name for name, space in self._namespaces.items() if space.encoding == encoding)
+            before = next(spaces, (("no namespace's root", repr(encoding)),))
         for content in reversed(path):
             before = known[id(content)] = Claim(before, content[1][-size:])
-        assert isinstance(before, Claim)
-        return before
+        return before if isinstance(before, Claim) else Claim(before, b"")
 
     def check(self) -> None:
         self.manager.check()
