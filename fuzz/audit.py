@@ -27,16 +27,18 @@ from typing import Any
 from properties.target import TargetFactory
 
 from .attention import first_failure
-from .counterexample import Counterexample, versions, write
+from .counterexample import Counterexample, read, versions, write
 from .engines import Tally, hypothesis, swarm
-from .run import Judging
+from .run import Judging, perform
 from .shrink import shrink
 from .zoo import Bug, canary, find
 
 __all__ = ["CANARY_SEEDS", "ENGINES", "Audit", "Plan", "Row", "Trial", "audit"]
 
 ENGINES = ("walk", "hypothesis")
-"""Engines of operations. Kernel bugs are hunted by attention cases."""
+"""Engines of operations. Kernel bugs are hunted by attention cases; what takes hours to find is only replayed."""
+
+REGRESSIONS = Path(__file__).parent / "regressions"
 
 CANARY_SEEDS = 400
 """Short runs of the canary, one episode each; about one in a hundred must meet it."""
@@ -109,6 +111,8 @@ def hunt(bug_id: str, engine: str, seed: str, plan: Plan) -> Trial:
     key = trial_key(bug, engine, seed, plan)
     if engine == "cases":
         return _hunt_cases(bug, seed, key, plan)
+    if engine == "regression":
+        return _replay(bug, seed, key, plan)
     factory = bug.factory()
     tally = Tally()
     judging = Judging(outside=plan.outside, exact=not plan.outside)
@@ -163,6 +167,21 @@ def _hunt_cases(bug: Bug, seed: str, key: str, plan: Plan) -> Trial:
     data = {"property": found.property_id, "message": found.message, "case": json.loads(found.case.to_json())}
     (plan.out / "counterexamples" / file).write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
     return replace(trial, met=found.property_id, property_id=found.property_id, file=file)
+
+
+def _replay(bug: Bug, seed: str, key: str, plan: Plan) -> Trial:
+    began = perf_counter()
+    path = REGRESSIONS / bug.where
+    stored = replace(read(path), target=f"fuzz.zoo:{bug.id}")
+    run = perform(bug.factory(), stored.configuration, stored.operations, stored.judging, strict=True)
+    trial = Trial(bug.id, "regression", seed, key, len(run.operations), perf_counter() - began)
+    if run.violation is None:
+        return trial
+    write(stored, plan.out / "counterexamples" / path.name)
+    length = len(stored.operations)
+    return replace(
+        trial, met=run.violation.id, property_id=run.violation.id, length_found=length, length=length, file=path.name
+    )
 
 
 def _hunt_canary(numbers: range) -> list[tuple[int, str]]:
@@ -286,6 +305,7 @@ class Audit:
             "bugs": len(self.rows),
             "bugs_killed_by_every_trial": sum(row.killed for row in self.rows),
             "bugs_killed": sum(bool(row.found) for row in self.rows),
+            "bugs_only_replayed": sum(row.bug.by == "regression" for row in self.rows),
             "trials": len(trials),
             "trials_found": len(found),
             "expected_property": expected,
@@ -335,7 +355,7 @@ def audit(
     wanted = [
         (bug, engine, seed)
         for bug in bugs
-        for engine in (plan.engines if bug.by == "walk" else ("cases",))
+        for engine in (plan.engines if bug.by == "walk" else (bug.by,))
         for seed in plan.seeds
     ]
     kept = plan.out / "trials.jsonl"

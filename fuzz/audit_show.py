@@ -79,6 +79,10 @@ def _totals(result: Audit) -> list[str]:
         f"{_percent(figures['expected_property_share'])} of the kills by the expected property; "
         f"{_percent(figures['shrunk_share'])} of {figures['shrunk_measured']} shrunk to the known minimum or one more",
     ]
+    if figures["bugs_only_replayed"]:
+        lines.append(
+            f"of those, {figures['bugs_only_replayed']} only by replaying its regression: it takes hours to find"
+        )
     if result.plan.canary:
         lines.append(f"canary: reported by {figures['canary_reported']} of {figures['canary_seeds']} short runs")
     return lines
