@@ -14,11 +14,11 @@ A bug's fields:
   at after every operation, the harm itself only shows later: which comes first depends on the run.
 - blind: those that may kill it where the core cannot be inspected and nothing is predicted; none if not tried.
 - minimum: operations of the shortest counterexample known, judged in full; blind_minimum: the same from outside.
-- by: what must find it. "walk", the default, is any engine of operations; "regression" is for what takes them hours, so
-  that an audit only replays the file of `fuzz/regressions` that `where` names. For kernels: "cases", the stream of attention
-  cases; "machine", the allocator's machine with the kernels beside it; "large", addresses beyond 2**31 elements (where:
-  the scenario); "control", a check that must raise an alarm when there is something to be alarmed at; "nothing", what
-  cannot change a result (why: for what reason) and so must survive: a promise of the design, not a bug.
+- by: what must find it. "walk", the default, is any engine of operations; "regression" is for what takes them hours:
+  an audit only replays the file of `fuzz/regressions` that `where` names. For kernels: "cases", the stream of
+  attention cases; "machine", the allocator's machine with the kernels beside it; "large", addresses beyond 2**31
+  elements (where: the scenario); "control", a check that must raise an alarm when there is something to be alarmed at;
+  "nothing", what cannot change a result (why: for what reason) and so must survive: a promise of the design, no bug.
 
 This room may not know: engines, or how a bug is found.
 """
