@@ -147,7 +147,7 @@ class Judge:
     references, published: what each block must have; published holds history numbers, None where not published.
     idle, cached: how many blocks have no holder, and how many of those are published.
     touched: blocks whose references or publication the last operation changed.
-    findings: violations found so far. events: counts of what happened, for the ledger.
+    dispatched: steps so far. findings: violations found so far. events: counts of what happened, for the ledger.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -167,7 +167,7 @@ class Judge:
         self.cached = 0
         self.lines: dict[str, Line] = {}
         self.in_flight: list[Passage] = []
-        self._dispatched = 0
+        self.dispatched = 0
         self._epoch = 0
         self.touched: list[int] = []
         self.findings: list[Violation] = []
@@ -193,7 +193,7 @@ class Judge:
         other._withdrawn = self._withdrawn.copy()
         other.idle = self.idle
         other.cached = self.cached
-        other._dispatched = self._dispatched
+        other.dispatched = self.dispatched
         other._epoch = self._epoch
         other.touched = []
         other.findings = []
@@ -582,8 +582,8 @@ class Judge:
             if line.pending is not None:
                 due.append((line.pending[0], line.pending[1]))
                 line.pending = None
-        passage = Passage(self._dispatched, spans)
-        self._dispatched += 1
+        passage = Passage(self.dispatched, spans)
+        self.dispatched += 1
         passage.copies = due
         if list(copies) != due:
             missing = [pair for pair in due if pair not in copies]

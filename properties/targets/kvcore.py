@@ -241,7 +241,9 @@ class KvcoreTarget:
                     line.epoch == manager._epoch,
                     line.pending
                     and (blocks[line.pending.source], blocks[line.pending.destination], line.pending.length),
-                    tuple([(step - first_step, tuple([blocks[block] for block in cut])) for step, cut in line.deferred]),
+                    tuple(
+                        [(step - first_step, tuple([blocks[block] for block in cut])) for step, cut in line.deferred]
+                    ),
                 )
                 for line in lines
             ]
@@ -275,7 +277,9 @@ class KvcoreTarget:
             for link, block in index:
                 content = held[block]
                 if content is None or content[1] != link:
-                    stale.append((blocks[block], tuple([tokens[token] for token in memoryview(link[-size:]).cast("i")])))
+                    stale.append(
+                        (blocks[block], tuple([tokens[token] for token in memoryview(link[-size:]).cast("i")]))
+                    )
             stale.sort()
         return (
             tuple([pool.references[block] for block in renaming.order]),

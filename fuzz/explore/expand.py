@@ -1,0 +1,173 @@
+"""All operations of one state: what a worker does. A function of the state; nothing is kept that matters.
+
+A state is known by a sequence of operations that leads to it. States come in the order in which they were found, so
+neighbours have most of that sequence in common: sessions along the last one are kept, and only the rest is replayed.
+
+This room may not know: levels, files, processes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from properties.operations import Operation
+from properties.session import Session
+from properties.target import TargetFactory
+from reference import Violation
+
+from ..run import Judging
+from .normal import Normal
+from .space import Space
+
+__all__ = ["Broken", "Changed", "Expander", "Expansion", "Task"]
+
+Task = tuple[tuple[Operation, ...], bytes]
+"""A sequence of operations, and the digest of the state that it leads to."""
+
+
+class Changed(RuntimeError):
+    """A sequence of operations does not lead to the state that it led to: something is not deterministic, or has
+    changed since the exploration began."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A violation: the shortest sequence that leads to it, and whether it is the drain phase after it that shows it."""
+
+    operations: tuple[Operation, ...]
+    property_id: str
+    message: str
+    drained: bool = False
+
+
+@dataclass
+class Expansion:
+    """What came of a list of states.
+
+    found: (which of the states, operation, digest) of states that are new as far as this list tells.
+    broken: the first violation at an operation; leaking: the first in a drain phase.
+    """
+
+    found: list[tuple[int, Operation, bytes]] = field(default_factory=list)
+    transitions: int = 0
+    lookups: int = 0
+    drains: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
+    refused: Counter[str] = field(default_factory=Counter)
+    events: Counter[str] = field(default_factory=Counter)
+    broken: Broken | None = None
+    leaking: Broken | None = None
+
+
+class Expander:
+    """Expands states of `space`. `drain`: also run the drain phase on each."""
+
+    def __init__(self, factory: TargetFactory, space: Space, judging: Judging, drain: bool = True) -> None:
+        self._drain = drain
+        self._normal = Normal()
+        root = judging.session(factory, space.configuration, strict=True)
+        self.space = space.within(root.capabilities)
+        self._path: list[Operation] = []
+        self._along: list[Session] = [root]
+
+    def root(self) -> bytes:
+        """The digest of the first state."""
+        return self._normal.digest(self._along[0])[0]
+
+    def session(self, path: Sequence[Operation]) -> Session:
+        """A session after `path`; to be read only."""
+        same = 0
+        for done, wanted in zip(self._path, path, strict=False):
+            if done is not wanted and done != wanted:
+                break
+            same += 1
+        del self._path[same:], self._along[same + 1 :]
+        for operation in path[same:]:
+            session = self._along[-1].clone()
+            session.apply(operation)
+            self._path.append(operation)
+            self._along.append(session)
+        return self._along[-1]
+
+    def expand(self, tasks: Iterable[Task], drains_only: bool = False) -> Expansion:
+        """Every operation of each of these states, each on a clone, in strict mode. Ends at a violation.
+
+        drains_only: nothing but the drain phase. Raises Changed. O(operations)."""
+        result = Expansion()
+        seen: set[bytes] = set()
+        for number, (path, digest) in enumerate(tasks):
+            session = self.session(path)
+            here, known = self._normal.digest(session)
+            if here != digest:
+                raise Changed(
+                    f"the {len(path)} operations {path} lead to the state {here.hex()}, and led to {digest.hex()} "
+                    "before; target or model have changed, or are not deterministic: begin anew in another folder"
+                )
+            if self._drain:
+                result.drains += 1
+                result.leaking = self._drained(session, path)
+                if result.leaking is not None:
+                    return result
+            if drains_only or result.broken is not None:
+                continue
+            result.broken = self._looked_up(session, path, known, result)
+            if result.broken is not None:
+                continue  # with nothing but drain phases: those show a violation that is one operation shorter
+            seen.add(digest)
+            for operation in self.space.operations(session, known):
+                child = session.clone()
+                before = child.target.noticed()
+                result.transitions += 1
+                try:
+                    child.apply(operation)
+                except Violation as violation:
+                    result.broken = Broken((*path, operation), violation.id, violation.message)
+                    break
+                result.kinds[operation.op] += 1
+                if child.refused:
+                    result.refused.update(child.refused)
+                result.events.update(child.judge.events)
+                for event, count in child.target.noticed().items():
+                    if count > before.get(event, 0):
+                        result.events[event] += count - before.get(event, 0)
+                after = self._normal.digest(child)[0]
+                if after not in seen:
+                    seen.add(after)
+                    result.found.append((number, operation, after))
+        return result
+
+    def _drained(self, session: Session, path: tuple[Operation, ...]) -> Broken | None:
+        """Checked after every operation as usual; walked at the end only, which is what a drain phase is for."""
+        clone = session.clone()
+        clone.walk_every = 1000
+        try:
+            clone.drain()
+        except Violation as violation:
+            return Broken(path, violation.id, violation.message, drained=True)
+        return None
+
+    def _looked_up(
+        self, session: Session, path: tuple[Operation, ...], known: Iterable[int], result: Expansion
+    ) -> Broken | None:
+        """All lookups, one after the other; one by one if they break something together."""
+        lookups = list(self.space.lookups(session, known))
+        if not lookups:
+            return None
+        result.lookups += len(lookups)
+        clone = session.clone()
+        clone.walk_every = len(lookups) + 1
+        try:
+            for lookup in lookups:
+                clone.apply(lookup)
+            clone.walk()
+            return None
+        except Violation as violation:
+            last = Broken((*path, *lookups), violation.id, violation.message)
+        for lookup in lookups:
+            try:
+                session.clone().apply(lookup)
+            except Violation as violation:
+                return Broken((*path, lookup), violation.id, violation.message)
+        return last
