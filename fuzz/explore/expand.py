@@ -34,12 +34,17 @@ class Changed(RuntimeError):
 
 @dataclass(frozen=True)
 class Broken:
-    """A violation: the shortest sequence that leads to it, and whether it is the drain phase after it that shows it."""
+    """A violation, and the operations that lead to it, those of the drain phase included.
+
+    at: the operation that breaks the property; len(operations) if it is the state at the end."""
 
     operations: tuple[Operation, ...]
     property_id: str
     message: str
-    drained: bool = False
+    at: int
+
+    def __len__(self) -> int:
+        return len(self.operations)
 
 
 @dataclass
@@ -47,7 +52,7 @@ class Expansion:
     """What came of a list of states.
 
     found: (which of the states, operation, digest) of states that are new as far as this list tells.
-    broken: the first violation at an operation; leaking: the first in a drain phase.
+    broken: the first violation at an operation. leaking: the shortest that ends in a drain phase.
     """
 
     found: list[tuple[int, Operation, bytes]] = field(default_factory=list)
@@ -107,14 +112,14 @@ class Expander:
                 )
             if self._drain:
                 result.drains += 1
-                result.leaking = self._drained(session, path)
-                if result.leaking is not None:
-                    return result
+                leaking = self._drained(session, path)
+                if leaking is not None and (result.leaking is None or len(leaking) < len(result.leaking)):
+                    result.leaking = leaking
             if drains_only or result.broken is not None:
-                continue
+                continue  # a drain phase may still show something that is one operation shorter
             result.broken = self._looked_up(session, path, known, result)
             if result.broken is not None:
-                continue  # with nothing but drain phases: those show a violation that is one operation shorter
+                continue
             seen.add(digest)
             for operation in self.space.operations(session, known):
                 child = session.clone()
@@ -123,7 +128,7 @@ class Expander:
                 try:
                     child.apply(operation)
                 except Violation as violation:
-                    result.broken = Broken((*path, operation), violation.id, violation.message)
+                    result.broken = _broken((*path, operation), violation)
                     break
                 result.kinds[operation.op] += 1
                 if child.refused:
@@ -139,14 +144,29 @@ class Expander:
         return result
 
     def _drained(self, session: Session, path: tuple[Operation, ...]) -> Broken | None:
-        """Checked after every operation as usual; walked at the end only, which is what a drain phase is for."""
+        """Walked at the end only; if that shows something, once more in strict mode, for the first thing that does."""
         clone = session.clone()
         clone.walk_every = 1000
         try:
             clone.drain()
+            return None
         except Violation as violation:
-            return Broken(path, violation.id, violation.message, drained=True)
-        return None
+            last = violation
+        done: list[Operation] = []
+        outcomes = 0
+        clone = session.clone()
+
+        def act(operation: Operation) -> None:
+            nonlocal outcomes
+            done.append(operation)
+            clone.apply(operation)
+            outcomes += 1
+
+        try:
+            clone.drain(act)
+        except Violation as violation:
+            last = violation
+        return Broken((*path, *done), last.id, last.message, len(path) + outcomes)
 
     def _looked_up(
         self, session: Session, path: tuple[Operation, ...], known: Iterable[int], result: Expansion
@@ -164,10 +184,14 @@ class Expander:
             clone.walk()
             return None
         except Violation as violation:
-            last = Broken((*path, *lookups), violation.id, violation.message)
+            last = _broken((*path, *lookups), violation)
         for lookup in lookups:
             try:
                 session.clone().apply(lookup)
             except Violation as violation:
-                return Broken((*path, lookup), violation.id, violation.message)
+                return _broken((*path, lookup), violation)
         return last
+
+
+def _broken(operations: tuple[Operation, ...], violation: Violation) -> Broken:
+    return Broken(operations, violation.id, violation.message, len(operations) - 1)

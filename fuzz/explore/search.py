@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from properties.operations import SCHEMA, Operation
+from properties.operations import SCHEMA, Operation, decode, encode
 from properties.target import TargetFactory
 from properties.targets import load
 
@@ -147,6 +147,7 @@ def explore(plan: Plan, factory: TargetFactory, clock: Clock, progress: Progress
     except KeyboardInterrupt:
         result.status = INTERRUPTED
         result.complaint = f"interrupted; {len(search.levels)} levels are kept in {plan.out}: go on with --resume"
+    search.report()
     result.seconds = clock() - began
     return result
 
@@ -160,6 +161,7 @@ class _Search:
         self._store = Store(plan.out)
         self._seen: set[bytes] = set()
         self.levels: list[Level] = []
+        self._shortest: Broken | None = None
         self._operations: list[Operation] = []
         self._numbers: dict[Operation, int] = {}
 
@@ -183,6 +185,8 @@ class _Search:
                     self.levels.pop()
                     result.levels.pop()
                     return
+                if self._shortest is not None and len(self._shortest) <= len(self.levels) - 1:
+                    return  # whatever is found from here on has as many operations
                 if self._stop():
                     return
                 following = self._expand(frontier, workers, progress)
@@ -206,6 +210,10 @@ class _Search:
             setattr(result, name, level.totals[name])
         for name in ("kinds", "refused", "events"):
             setattr(result, name, Counter(level.totals[name]))
+        broken = level.totals.get("broken")
+        if broken is not None:
+            operations = tuple(decode(operation) for operation in broken["operations"])
+            self._shortest = Broken(operations, broken["property"], broken["message"], broken["at"])
 
     def _stop(self) -> bool:
         plan, result = self._plan, self._result
@@ -218,17 +226,15 @@ class _Search:
         return bool(result.complaint)
 
     def _expand(self, frontier: Level, workers: _Workers, progress: Progress) -> Level | None:
-        """The next level; None if there is a violation, or a bound is reached."""
+        """The next level; None if an operation breaks something, or a bound is reached."""
         result = self._result
         level = Level()
-        broken: Broken | None = None
+        broken = False
         first = sum(map(len, self.levels[:-1]))
         for start, expansion in workers.expand(self._chunks(frontier), len(frontier)):
-            if expansion.leaking is not None:
-                self._found(expansion.leaking)
-                return None
-            if broken is not None:
-                continue  # only whether a drain phase shows one that is shorter
+            self._consider(expansion.leaking)
+            if broken:
+                continue  # only whether a drain phase shows something shorter
             self._count(expansion)
             for number, operation, digest in expansion.found:
                 if digest in self._seen:
@@ -244,19 +250,34 @@ class _Search:
                 level.operations.append(known)
                 result.states += 1
             progress(result, start, len(frontier))
-            broken = expansion.broken
-            if broken is not None:
+            if expansion.broken is not None:
+                self._consider(expansion.broken)
+                broken = True
                 if not self._plan.drain:
                     break
                 workers.drains_only = True
             elif self._stop():
+                break
+        if broken or result.complaint:
+            if len(level):
                 result.levels.append(len(level))
-                return None
-        if broken is not None:
-            self._found(broken)
             return None
         level.totals = result.figures()
+        if self._shortest is not None:
+            level.totals["broken"] = {
+                "operations": [encode(operation) for operation in self._shortest.operations],
+                "property": self._shortest.property_id,
+                "message": self._shortest.message,
+                "at": self._shortest.at,
+            }
         return level
+
+    def _consider(self, broken: Broken | None) -> None:
+        """Keep the shortest, and have it on disk before anything else is done."""
+        if broken is None or (self._shortest is not None and len(broken) >= len(self._shortest)):
+            return
+        self._shortest = broken
+        self._write(broken)
 
     def _count(self, expansion: Expansion) -> None:
         result = self._result
@@ -288,24 +309,34 @@ class _Search:
             depth -= 1
         return tuple(reversed(path))
 
-    def _found(self, broken: Broken) -> None:
-        """Write the counterexample, and see whether it replays."""
+    def _write(self, broken: Broken) -> None:
         plan, result = self._plan, self._result
-        found = Counterexample(
+        found = result.counterexample = Counterexample(
             plan.space.configuration,
             broken.operations,
             plan.target,
             property_id=broken.property_id,
             message=broken.message,
-            at=len(broken.operations) - (not broken.drained),
+            at=broken.at,
             judging=plan.judging,
             engine="explore",
             versions=versions(),
         )
+        before = result.path
         result.path = write(found, plan.out / "findings" / f"{found.property_id}-explore.json")
-        result.counterexample = found
+        if before is not None and before != result.path:
+            before.unlink()
+
+    def report(self) -> None:
+        """If there is a violation: the shortest is the outcome. See whether it replays."""
+        result = self._result
+        if self._shortest is None:
+            return
+        self._write(self._shortest)
+        found = result.counterexample
+        assert found is not None
+        result.status, result.closed = VIOLATION, False
         again = perform(self._factory, found.configuration, found.operations, found.judging, strict=True)
-        result.status = VIOLATION
         if again.violation is None or again.violation.id != found.property_id:
             result.status = HARNESS
             said = again.violation.id if again.violation is not None else "clean"
