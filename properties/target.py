@@ -9,7 +9,7 @@ This room may not know: any core, any model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
@@ -153,7 +153,7 @@ class Renaming:
     blocks: Sequence[int]
     order: Sequence[int]
     tokens: Numbers
-    requests: dict[str, int]
+    requests: Mapping[str, Any]
 
 
 class Target(Protocol):

@@ -163,9 +163,9 @@ class Space:
         if "reset" not in without:
             yield Reset()
 
-    def lookups(self, session: Session, known: Iterable[int]) -> Iterator[Operation]:
-        """What can be asked where nothing can be allocated: elsewhere each prompt is tried, and its hits are judged."""
-        if "lookup" in self.without or len(session.judge.lines) < self.requests:
+    def lookups(self, known: Iterable[int]) -> Iterator[Operation]:
+        """Everything that can be asked in this state: also what could not be allocated."""
+        if "lookup" in self.without:
             return
         tokens = tuple(token for token in range(self.alphabet) if token in known)
         for prompt in _prompts(tokens, self.alphabet, self.longest):

@@ -223,7 +223,9 @@ class KvcoreTarget:
         index = pool.index
         renaming = renaming or _names(pool.num_blocks, manager._sequences)
         blocks, tokens, requests = renaming.blocks, renaming.tokens, renaming.requests
-        lines = sorted(manager._sequences.values(), key=lambda line: requests[line.request])
+        # A core that has gone wrong may know requests that are not live.
+        lines = sorted(manager._sequences.values(), key=lambda line: requests.get(line.request, len(requests)))
+        live = {id(line) for line in lines}
         place = {id(line): number for number, line in enumerate(lines)}
         for step in manager._in_flight:
             for line in step.sequences:
@@ -233,7 +235,8 @@ class KvcoreTarget:
         shown_lines = tuple(
             [
                 (
-                    -1 if line.freed else requests[line.request],
+                    requests.get(line.request, -1) if id(line) in live else -1,
+                    line.freed,
                     line.namespace.encoding,
                     tuple([tokens[token] for token in line.tokens]),
                     tuple([blocks[block] for block in line.table]),
