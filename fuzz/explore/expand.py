@@ -23,6 +23,8 @@ from .space import Space
 
 __all__ = ["Broken", "Changed", "Expander", "Expansion", "Task"]
 
+_ANEW = "target or model have changed, or are not deterministic: begin anew in another folder"
+
 Task = tuple[tuple[Operation, ...], bytes]
 """A sequence of operations, and the digest of the state that it leads to."""
 
@@ -91,7 +93,12 @@ class Expander:
         del self._path[same:], self._along[same + 1 :]
         for operation in path[same:]:
             session = self._along[-1].clone()
-            session.apply(operation)
+            try:
+                session.apply(operation)
+            except Violation as violation:
+                raise Changed(
+                    f"{operation} after {self._path} breaks {violation.id}, and did not before; {_ANEW}"
+                ) from violation
             self._path.append(operation)
             self._along.append(session)
         return self._along[-1]
@@ -107,8 +114,7 @@ class Expander:
             here, known = self._normal.digest(session)
             if here != digest:
                 raise Changed(
-                    f"the {len(path)} operations {path} lead to the state {here.hex()}, and led to {digest.hex()} "
-                    "before; target or model have changed, or are not deterministic: begin anew in another folder"
+                    f"the operations {path} lead to the state {here.hex()}, and led to {digest.hex()} before; {_ANEW}"
                 )
             if self._drain:
                 result.drains += 1
