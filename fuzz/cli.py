@@ -615,7 +615,7 @@ def explore(
     alphabet: Annotated[int, typer.Option(help="Different tokens.")] = 2,
     requests: Annotated[int, typer.Option(help="Requests alive at a time.")] = 2,
     steps: Annotated[int, typer.Option(help="Steps in flight at a time.")] = 1,
-    max_tokens: Annotated[int, typer.Option(help="Longest sequence; 0: as long as the pool.")] = 0,
+    max_tokens: Annotated[int, typer.Option(help="Longest sequence; 0: as long as the pool.")] = 2,
     reuse: Annotated[Reuse, typer.Option(help="Which end of a prompt is computed again.")] = Reuse.last_block,
     caching: Annotated[bool, typer.Option("--caching/--no-caching", help="Prefix reuse.")] = True,
     hash_bits: Annotated[int, typer.Option(help="128, or 0: all keys equal.")] = 128,
