@@ -25,6 +25,9 @@ __all__ = ["Broken", "Changed", "Expander", "Expansion", "Task"]
 
 _ANEW = "target or model have changed, or are not deterministic: begin anew in another folder"
 
+_NEVER = 1 << 30
+"""Operations between two walks."""
+
 Task = tuple[tuple[Operation, ...], bytes]
 """A sequence of operations, and the digest of the state that it leads to."""
 
@@ -93,12 +96,14 @@ class Expander:
         del self._path[same:], self._along[same + 1 :]
         for operation in path[same:]:
             session = self._along[-1].clone()
+            session.walk_every = _NEVER  # that was done when the state was found
             try:
                 session.apply(operation)
             except Violation as violation:
                 raise Changed(
                     f"{operation} after {self._path} breaks {violation.id}, and did not before; {_ANEW}"
                 ) from violation
+            session.walk_every = 1
             self._path.append(operation)
             self._along.append(session)
         return self._along[-1]
@@ -152,7 +157,7 @@ class Expander:
     def _drained(self, session: Session, path: tuple[Operation, ...]) -> Broken | None:
         """Walked at the end only; if that shows something, once more in strict mode, for the first thing that does."""
         clone = session.clone()
-        clone.walk_every = 1000
+        clone.walk_every = _NEVER
         try:
             clone.drain()
             return None
@@ -183,7 +188,7 @@ class Expander:
             return None
         result.lookups += len(lookups)
         clone = session.clone()
-        clone.walk_every = len(lookups) + 1
+        clone.walk_every = _NEVER
         try:
             for lookup in lookups:
                 clone.apply(lookup)

@@ -6,7 +6,9 @@ The adapter is given the core as a module, so that the same file also drives a c
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from operator import attrgetter
 from types import ModuleType
 from typing import Any, cast
 
@@ -321,9 +323,14 @@ def _shallow_slots(original: Any) -> Any:
     """The same for a class with slots."""
     kind = type(original)
     other = object.__new__(kind)
-    for name in kind.__slots__:
-        setattr(other, name, getattr(original, name))
+    for name, value in zip(kind.__slots__, _all_slots(kind)(original), strict=True):
+        setattr(other, name, value)
     return other
+
+
+@cache
+def _all_slots(kind: type) -> Callable[[Any], tuple[Any, ...]]:
+    return attrgetter(*kind.__slots__)  # type: ignore[attr-defined]
 
 
 def _sequence(original: Any, sequences: dict[int, Any], steps: dict[int, Any]) -> Any:
