@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from reference import Policy
 
-from .operations import Configuration, Namespace, Tokens
+from .operations import UNKNOWN, Configuration, Namespace, Tokens
 
 __all__ = [
     "Capability",
@@ -140,7 +140,7 @@ class Numbers(dict[int, int]):
     """Numbers by first appearance: what is looked up and not there gets the next one. UNKNOWN stays what it is."""
 
     def __missing__(self, name: int) -> int:
-        number = self[name] = len(self)
+        number = self[name] = UNKNOWN if name == UNKNOWN else len(self)
         return number
 
 

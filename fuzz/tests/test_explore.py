@@ -29,6 +29,7 @@ from fuzz.planting import planted
 from fuzz.run import Judging, perform
 from fuzz.walk import Walk
 from properties.operations import (
+    UNKNOWN,
     Allocate,
     Append,
     Complete,
@@ -228,7 +229,7 @@ SPACES = {
         Space(Configuration(num_blocks=2, block_size=1, hash_bits=0, reuse="last_token"), max_tokens=2), 0.05, 600,
     ),
     "two steps, placeholders, namespaces": (
-        Space(Configuration(num_blocks=3, block_size=1), alphabet=1, steps=2, max_tokens=2, namespaces=2,
+        Space(Configuration(num_blocks=3, block_size=1), steps=2, max_tokens=2, namespaces=2,
               placeholders=True), 0.02, 600,
     ),
     "drafts, shared tails": (
@@ -320,6 +321,7 @@ DIFFERENT: dict[str, tuple[tuple[Operation, ...], tuple[Operation, ...]]] = {
         (Allocate("a", (1, 1)), Allocate("b", (1, 1)), Append("b", (1,)), Dispatch(1, (("b", 2), ("a", 2))),
          Complete(1)),
     ),
+    "named or not": ((Allocate("a", (1,)), Append("a", (UNKNOWN,))), (Allocate("a", (1,)), Append("a", (2,)))),
     "a reset since": ((Reset(), Allocate("a", (1, 1))), (Allocate("a", (1, 1)), Reset())),
     "freed, but in flight": (
         (Allocate("a", (1, 1)), Dispatch(1, (("a", 2),)), Free("a")),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache
 from operator import attrgetter
 from types import ModuleType
 from typing import Any, cast
@@ -323,14 +322,16 @@ def _shallow_slots(original: Any) -> Any:
     """The same for a class with slots."""
     kind = type(original)
     other = object.__new__(kind)
-    for name, value in zip(kind.__slots__, _all_slots(kind)(original), strict=True):
+    get = _SLOTS.get(kind)
+    if get is None:
+        get = _SLOTS[kind] = attrgetter(*kind.__slots__)
+    for name, value in zip(kind.__slots__, get(original), strict=True):
         setattr(other, name, value)
     return other
 
 
-@cache
-def _all_slots(kind: type) -> Callable[[Any], tuple[Any, ...]]:
-    return attrgetter(*kind.__slots__)  # type: ignore[attr-defined]
+_SLOTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
+"""By class: all slots at once, which is three times as quick as one by one."""
 
 
 def _sequence(original: Any, sequences: dict[int, Any], steps: dict[int, Any]) -> Any:
