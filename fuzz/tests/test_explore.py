@@ -28,6 +28,7 @@ from fuzz.explore.normal import Normal
 from fuzz.planting import planted
 from fuzz.run import Judging, perform
 from fuzz.walk import Walk
+from properties.ledger import EVENTS
 from properties.operations import (
     UNKNOWN,
     Allocate,
@@ -178,6 +179,16 @@ def test_a_target_that_has_changed_is_noticed(tmp_path: Path) -> None:
         run(WIDER, tmp_path, resume=True)
 
 
+def test_the_figures_in_the_documentation_are_real(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "explore.md").read_text(encoding="utf-8")
+    row = next(line for line in page.splitlines() if line.startswith("| D | `--blocks 2 --steps 2 --placeholders` |"))
+    space = Space(Configuration(num_blocks=2, block_size=1), steps=2, max_tokens=2, placeholders=True)
+    result = run(space, tmp_path)
+    shown = f"| {result.states:,} | {result.transitions:,} | {result.lookups:,} | {result.depth} |"
+    assert result.closed and shown in row
+    assert f"| {sum(1 for event in EVENTS if result.events[event])} |" in row
+
+
 # ---- what is merged --------------------------------------------------------------------------------------------------
 
 
@@ -226,14 +237,14 @@ def disagreements(space: Space, share: float, states: int, enough: int = 0) -> t
 SPACES = {
     "one request": (Space(Configuration(num_blocks=2, block_size=2), alphabet=1, requests=1, max_tokens=3), 0.2, 400),
     "two tokens, one key, last_token": (
-        Space(Configuration(num_blocks=2, block_size=1, hash_bits=0, reuse="last_token"), max_tokens=2), 0.05, 600,
+        Space(Configuration(num_blocks=2, block_size=1, hash_bits=0, reuse="last_token"), max_tokens=2), 0.02, 600,
     ),
     "two steps, placeholders, namespaces": (
         Space(Configuration(num_blocks=3, block_size=1), steps=2, max_tokens=2, namespaces=2,
-              placeholders=True), 0.02, 600,
+              placeholders=True), 0.01, 600,
     ),
     "drafts, shared tails": (
-        Space(Configuration(num_blocks=3, block_size=2), alphabet=1, max_tokens=3, drafts=2), 0.03, 900,
+        Space(Configuration(num_blocks=3, block_size=2), alphabet=1, max_tokens=3, drafts=2), 0.015, 900,
     ),
 }  # fmt: skip
 
@@ -241,7 +252,7 @@ SPACES = {
 @pytest.mark.parametrize("name", SPACES)
 def test_merged_states_do_the_same(name: str) -> None:
     pairs, wrong = disagreements(*SPACES[name])
-    assert pairs > 30
+    assert pairs > 20
     assert wrong == 0
 
 
