@@ -9,21 +9,14 @@ This room may not know: the terminal (a `Progress` is told), any core.
 
 from __future__ import annotations
 
-import multiprocessing
-import os
-import signal
-import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures import TimeoutError as NotYet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from properties.operations import SCHEMA, Operation, decode, encode
 from properties.target import TargetFactory
-from properties.targets import load
 
 from ..campaign import CLEAN, HARNESS, INTERRUPTED, VIOLATION
 from ..counterexample import Counterexample, versions, write
@@ -32,18 +25,15 @@ from .expand import Broken, Expander, Expansion, Task
 from .normal import DIGEST
 from .space import Space
 from .store import Level, Store
+from .workers import CHUNK, Clock, Workers
 
 __all__ = ["BYTES_PER_STATE", "Explored", "Plan", "Progress", "explore"]
 
-Clock = Callable[[], float]
 Progress = Callable[["Explored", int, int], None]
 """Told of the figures so far, of states of the present level that are done, and how many those are in all."""
 
 BYTES_PER_STATE = 150
 """What a state costs the main process: its digest as an object, its place in a set, parent and operation."""
-
-_CHUNK = 32
-"""States handed to a worker at a time. The same whatever the number of workers, so that the figures are, too."""
 
 
 @dataclass(frozen=True)
@@ -179,7 +169,7 @@ class _Search:
             levels = [root]
         for level in levels:
             self._take(level)
-        with _Workers(plan, self._expander, clock) as workers:
+        with Workers(plan.workers, plan.target, plan.space, plan.judging, plan.drain, self._expander, clock) as workers:
             while True:
                 frontier = self.levels[-1]
                 if not len(frontier):
@@ -227,7 +217,7 @@ class _Search:
             result.complaint = f"stopped at {plan.memory / 2**30:.3g} GiB of memory"
         return bool(result.complaint)
 
-    def _expand(self, frontier: Level, workers: _Workers, progress: Progress) -> Level | None:
+    def _expand(self, frontier: Level, workers: Workers, progress: Progress) -> Level | None:
         """The next level; None if an operation breaks something, or a bound is reached."""
         result = self._result
         level = Level()
@@ -292,9 +282,9 @@ class _Search:
 
     def _chunks(self, frontier: Level) -> Iterator[tuple[int, list[Task]]]:
         digests = frontier.digests
-        for start in range(0, len(frontier), _CHUNK):
+        for start in range(0, len(frontier), CHUNK):
             tasks = []
-            for number in range(start, min(start + _CHUNK, len(frontier))):
+            for number in range(start, min(start + CHUNK, len(frontier))):
                 digest = bytes(digests[number * DIGEST : (number + 1) * DIGEST])
                 tasks.append((self._path(len(self.levels) - 1, number), digest))
             yield start, tasks
@@ -343,82 +333,3 @@ class _Search:
             result.status = HARNESS
             said = again.violation.id if again.violation is not None else "clean"
             result.complaint = f"{found.property_id} was found, and the replay of {result.path} says {said}"
-
-
-class _Workers:
-    """Expands chunks, in this process or in several, and gives the answers in order."""
-
-    def __init__(self, plan: Plan, expander: Expander, clock: Clock) -> None:
-        self._plan = plan
-        self._expander = expander
-        self._clock = clock
-        self._pool: ProcessPoolExecutor | None = None
-        self.drains_only = False
-
-    def __enter__(self) -> _Workers:
-        plan = self._plan
-        if plan.workers > 1:
-            self._pool = ProcessPoolExecutor(
-                plan.workers,
-                mp_context=multiprocessing.get_context("spawn"),
-                initializer=_begin,
-                initargs=(plan.target, plan.space, plan.judging, plan.drain),
-            )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
-
-    def expand(self, chunks: Iterator[tuple[int, list[Task]]], total: int) -> Iterator[tuple[int, Expansion]]:
-        """(first state, what came of the chunk), in order."""
-        if self._pool is None or total <= _CHUNK:
-            for start, tasks in chunks:
-                self._clock()
-                yield start, self._expander.expand(tasks, self.drains_only)
-            return
-        waiting: deque[tuple[int, Future[Expansion]]] = deque()
-        ahead = 4 * self._plan.workers
-        try:
-            while True:
-                while len(waiting) < ahead and (chunk := next(chunks, None)) is not None:
-                    start, tasks = chunk
-                    waiting.append((start, self._pool.submit(_expand, tasks, self.drains_only)))
-                if not waiting:
-                    return
-                start, future = waiting.popleft()
-                yield start, self._wait(future)
-        finally:
-            for _, future in waiting:
-                future.cancel()
-
-    def _wait(self, future: Future[Expansion]) -> Expansion:
-        while True:
-            self._clock()  # where an interruption is raised
-            try:
-                return future.result(timeout=0.2)
-            except NotYet:
-                if future.done():
-                    raise
-
-
-_expanders: list[Expander] = []
-"""The one of a worker process."""
-
-
-def _begin(target: str, space: Space, judging: Judging, drain: bool) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process says when to stop
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    _expanders.append(Expander(load(target), space, judging, drain))
-
-
-def _die_with_parent() -> None:
-    """A worker whose main process was killed would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
-def _expand(tasks: list[Task], drains_only: bool) -> Expansion:
-    return _expanders[0].expand(tasks, drains_only)
