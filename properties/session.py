@@ -116,6 +116,9 @@ class Session:
         }
         self._spaces = Capability.NAMESPACES in self.capabilities
         self._batches = Capability.BATCH in self.capabilities
+        self._bind()
+
+    def _bind(self) -> None:
         self._apply: dict[type, Callable[[Any], Outcome]] = {
             Lookup: self._lookup,
             Allocate: self._allocate,
@@ -157,6 +160,30 @@ class Session:
         if self._since_walk >= self.walk_every:
             self.walk()
         return outcome
+
+    def clone(self) -> Session:
+        """A session in the same state that goes on by itself: target and judge are clones, the counts begin anew.
+
+        Needs CLONE. Left behind are matches of earlier lookups, completed steps (so that completing one twice is
+        skipped) and all laws but the session's own. O(state)."""
+        other = Session.__new__(Session)
+        vars(other).update(vars(self))
+        other.target = self.target.clone()
+        other.judge, passages = self.judge.clone()
+        other.laws = [law.fresh() for law in self.laws if isinstance(law, (Bookkeeping, Internals))]
+        other.step = None
+        other._since_walk = 0
+        other.applied = 0
+        other.skipped, other.refused, other.kinds = {}, {}, {}
+        other.steps = {
+            number: (passages[id(passage)], other.target.same_step(handle))
+            for number, (passage, handle) in self.steps.items()
+            if not passage.done
+        }
+        other._completed = deque()
+        other._matches = {}
+        other._bind()
+        return other
 
     def walk(self) -> None:
         """Compare everything there is to compare. O(pool + all tables)."""

@@ -9,16 +9,28 @@ This room may not know: any core, any model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Protocol
 
 from reference import Policy
 
-from .operations import Configuration, Namespace, Tokens
+from .operations import UNKNOWN, Configuration, Namespace, Tokens
 
-__all__ = ["Capability", "Claim", "Found", "Inspection", "Refused", "StepArrays", "StepView", "Target", "TargetFactory"]
+__all__ = [
+    "Capability",
+    "Claim",
+    "Found",
+    "Inspection",
+    "Numbers",
+    "Refused",
+    "Renaming",
+    "StepArrays",
+    "StepView",
+    "Target",
+    "TargetFactory",
+]
 
 
 class Capability(Enum):
@@ -124,6 +136,26 @@ class Inspection:
     cached: list[int] | None = None
 
 
+class Numbers(dict[int, int]):
+    """Numbers by first appearance: what is looked up and not there gets the next one. UNKNOWN stays what it is."""
+
+    def __missing__(self, name: int) -> int:
+        number = self[name] = UNKNOWN if name == UNKNOWN else len(self)
+        return number
+
+
+@dataclass(slots=True)
+class Renaming:
+    """New names, a one-to-one map for each: `blocks` [N] by block, `tokens` by token, `requests` by live request.
+
+    order: the blocks in the order of their new names. tokens: of those not in it, `Numbers` makes up more."""
+
+    blocks: Sequence[int]
+    order: Sequence[int]
+    tokens: Numbers
+    requests: Mapping[str, Any]
+
+
 class Target(Protocol):
     """One core, fresh and empty. Every method either does what it says or raises one of `refusals` and changes nothing.
 
@@ -185,10 +217,19 @@ class Target(Protocol):
         ...
 
     # CLONE
-    def clone(self) -> Target: ...
+    def clone(self) -> Target:
+        """A target in the same state that goes on by itself. Earlier lookups' handles are worth nothing to it."""
+        ...
 
-    def canonical(self) -> Any:
-        """The whole state as nested tuples; equal exactly if the targets behave alike."""
+    def same_step(self, handle: Any) -> Any:
+        """Of a fresh clone: its own handle for the step in flight that is `handle` in the target that was cloned."""
+        ...
+
+    def canonical(self, renaming: Renaming | None = None) -> Any:
+        """The whole state as nested tuples of plain values; equal exactly if the targets behave alike.
+
+        With `renaming`, as if blocks, tokens and requests had those names: equal exactly if the targets behave alike
+        up to names. No counter that only grows may be in it."""
         ...
 
     def noticed(self) -> dict[str, int]:

@@ -106,6 +106,28 @@ class Line:
         self.flights: list[Passage] = []
         self.cut: list[tuple[Passage, list[int]]] = []  # blocks cut off, and the last step that may touch them
 
+    def clone(self, lines: dict[int, Line], passages: dict[int, Passage]) -> Line:
+        """A copy in the steps that `passages` names by the `id` of this one's. Enters itself in `lines` likewise."""
+        other = Line.__new__(Line)
+        lines[id(self)] = other
+        other.request = self.request
+        other.namespace = self.namespace
+        other.tokens = self.tokens[:]
+        other.chain = self.chain.copy()
+        other.epoch = self.epoch
+        other.base = self.base
+        other.table = self.table.copy()
+        other.scheduled = self.scheduled
+        other.computed = self.computed
+        other.published = self.published
+        other.written_from = self.written_from
+        other.unnamed = self.unnamed
+        other.freed = self.freed
+        other.pending = self.pending
+        other.flights = [passages[id(passage)] for passage in self.flights]
+        other.cut = [(passages[id(passage)], blocks) for passage, blocks in self.cut]  # the blocks never change
+        return other
+
 
 class Passage:
     """One dispatched step. `spans` are [line, start, end], clipped by truncations."""
@@ -125,7 +147,7 @@ class Judge:
     references, published: what each block must have; published holds history numbers, None where not published.
     idle, cached: how many blocks have no holder, and how many of those are published.
     touched: blocks whose references or publication the last operation changed.
-    findings: violations found so far. events: counts of what happened, for the ledger.
+    dispatched: steps so far. findings: violations found so far. events: counts of what happened, for the ledger.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -145,12 +167,54 @@ class Judge:
         self.cached = 0
         self.lines: dict[str, Line] = {}
         self.in_flight: list[Passage] = []
-        self._dispatched = 0
+        self.dispatched = 0
         self._epoch = 0
         self.touched: list[int] = []
         self.findings: list[Violation] = []
         self.events: dict[str, int] = defaultdict(int)
         self._plan: tuple[array[int], list[int], list[int]] = (array("i"), [], [])
+
+    def clone(self) -> tuple[Judge, dict[int, Passage]]:
+        """A judge in the same state that goes on by itself, and its steps in flight by the `id` of this one's.
+
+        Histories are shared, since they only grow and a number means the same for both. Events and findings begin anew.
+        O(pool + all tables and tokens)."""
+        other = Judge.__new__(Judge)
+        other.policy = self.policy
+        other._size = self._size
+        other.capacity = self.capacity
+        other.histories = self.histories
+        other.slots = self.slots.clone()
+        other.predictor = self.predictor.clone() if self.predictor is not None else None
+        other.references = self.references.copy()
+        other.published = self.published.copy()
+        other.owners = {history: blocks.copy() for history, blocks in self.owners.items()}
+        other._extensions = self._extensions.copy()
+        other._withdrawn = self._withdrawn.copy()
+        other.idle = self.idle
+        other.cached = self.cached
+        other.dispatched = self.dispatched
+        other._epoch = self._epoch
+        other.touched = []
+        other.findings = []
+        other.events = defaultdict(int)
+        other._plan = (array("i"), [], [])
+        passages: dict[int, Passage] = {}
+        for passage in self.in_flight:
+            passages[id(passage)] = twin = Passage(passage.number, [])
+            twin.copies = passage.copies  # never changed once it is there
+        lines: dict[int, Line] = {}
+        other.lines = {name: line.clone(lines, passages) for name, line in self.lines.items()}
+        for passage in self.in_flight:
+            passages[id(passage)].spans = [
+                (lines.get(id(line)) or line.clone(lines, passages), start, end) for line, start, end in passage.spans
+            ]
+        other.in_flight = [passages[id(passage)] for passage in self.in_flight]
+        return other, passages
+
+    def current(self, line: Line) -> bool:
+        """Whether `line` still publishes: nothing was reset since it was allocated."""
+        return line.epoch == self._epoch
 
     def accuse(self, property_: type[Violation], message: str) -> None:
         self.findings.append(property_(message))
@@ -518,8 +582,8 @@ class Judge:
             if line.pending is not None:
                 due.append((line.pending[0], line.pending[1]))
                 line.pending = None
-        passage = Passage(self._dispatched, spans)
-        self._dispatched += 1
+        passage = Passage(self.dispatched, spans)
+        self.dispatched += 1
         passage.copies = due
         if list(copies) != due:
             missing = [pair for pair in due if pair not in copies]

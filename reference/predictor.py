@@ -23,6 +23,12 @@ class Predictor:
         self.free = deque(blocks)
         self.cached: OrderedDict[int, None] = OrderedDict()
 
+    def clone(self) -> Predictor:
+        """A copy that shares nothing. O(blocks)."""
+        other = Predictor(self.free)
+        other.cached = self.cached.copy()
+        return other
+
     def next(self, count: int) -> list[int]:
         """The next `count` blocks (fewer if there are not so many), without taking them."""
         chosen = list(islice(self.free, count))

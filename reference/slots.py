@@ -24,6 +24,13 @@ class Slots:
         self._before = [-1] * num_blocks
         self._tokens: list[array[int]] = [array("i") for _ in range(num_blocks)]
 
+    def clone(self) -> Slots:
+        """A copy that shares nothing. O(slots written)."""
+        other = Slots(0)
+        other._before = self._before.copy()
+        other._tokens = [own[:] for own in self._tokens]
+        return other
+
     def write(self, block: int, offset: int, before: int, tokens: array[int]) -> None:
         """Slots `offset` and on of `block` now hold `tokens`, after the history `before` and what is in slots below."""
         if offset == 0:

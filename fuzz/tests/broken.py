@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from fuzz.planting import planted
+from fuzz.zoo import find
 from properties.operations import Configuration
 from properties.target import Target
-
-from .faults import FAULTS
 
 
 def early(configuration: Configuration) -> Target:
     """kvcore that publishes at dispatch."""
-    fault = next(fault for fault in FAULTS if fault.name.startswith("published before"))
-    return planted(fault.changes)(configuration)
+    return find("NV-7").factory()(configuration)
 
 
 def factory(configuration: Configuration) -> Target:

@@ -25,6 +25,10 @@ class Bookkeeping:
         self._every = contents_every
         self._since = 0
 
+    def fresh(self) -> Bookkeeping:
+        """The same for another session."""
+        return Bookkeeping(self._every)
+
     def after(self, seen: Seen) -> None:
         judge = seen.judge
         touched = judge.touched

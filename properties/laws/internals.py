@@ -20,6 +20,10 @@ class Internals:
         self._every = every
         self._since = 0
 
+    def fresh(self) -> Internals:
+        """The same for another session."""
+        return Internals(self._every)
+
     def after(self, seen: Seen) -> None:
         pass
 

@@ -5,16 +5,17 @@ The adapter is given the core as a module, so that the same file also drives a c
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import kvcore
 from reference import Policy
 
 from ..operations import Configuration, Namespace, Tokens
-from ..target import Capability, Claim, Found, Inspection, StepArrays, StepView, Target
+from ..target import Capability, Claim, Found, Inspection, Numbers, Renaming, StepArrays, StepView, Target
 
 __all__ = ["KvcoreTarget", "make"]
 
@@ -170,53 +171,193 @@ class KvcoreTarget:
         self.manager.check()
 
     def clone(self) -> Target:
-        return copy.deepcopy(self)
+        """By hand, since exploration clones before every operation and `deepcopy` is forty times as slow.
 
-    def canonical(self) -> Any:
-        """Everything that what happens next can depend on. Requests by name; freed ones in flight by their place."""
+        Contents are shared with the original: they never change and are compared by identity, so a clone must have
+        the same ones or all its own. Classes are those of the objects at hand, which may be a planted copy's."""
+        other: KvcoreTarget = object.__new__(type(self))
+        vars(other).update(vars(self))
+        other._namespaces = self._namespaces.copy()
+        manager = other.manager = _shallow(self.manager)
+        if self.manager.config.hash_function == self._colliding:
+            other._hashed = self._hashed.copy()
+            manager.config = _shallow(self.manager.config)
+            object.__setattr__(manager.config, "hash_function", other._colliding)  # it counts for one target
+        manager._counters = _shallow_slots(manager._counters)
+        pool = manager._pool = _shallow_slots(manager._pool)
+        pool.references = pool.references.copy()
+        pool.free = pool.free.copy()
+        pool._next = pool._next.copy()
+        pool._previous = pool._previous.copy()
+        index = pool.index = _shallow_slots(pool.index)
+        index.held = index.held.copy()
+        index._first = index._first.copy()
+        index._more = {link: blocks.copy() for link, blocks in index._more.items()}
+        index._orphans = {link: contents.copy() for link, contents in index._orphans.items()}
+        steps: dict[int, Any] = {}
+        for step in manager._in_flight:
+            twin = steps[id(step)] = _shallow_slots(step)
+            twin.starts, twin.ends = step.starts.copy(), step.ends.copy()
+        sequences: dict[int, Any] = {}
+        manager._sequences = {
+            request: _sequence(sequence, sequences, steps) for request, sequence in manager._sequences.items()
+        }
+        for step in manager._in_flight:
+            steps[id(step)].sequences = [
+                sequences.get(id(sequence)) or _sequence(sequence, sequences, steps) for sequence in step.sequences
+            ]
+        manager._in_flight = deque(steps.values())
+        return other
+
+    def same_step(self, handle: Any) -> Any:
+        return next(step for step in self.manager._in_flight if step.number == handle.number)
+
+    def canonical(self, renaming: Renaming | None = None) -> Any:
+        """Everything that what happens next can depend on. Freed requests in flight by their place.
+
+        Left out, since nothing depends on them: counters that only grow; the prompt's links, there exactly while blocks
+        of the prompt are unpublished, and then a function of its tokens; packed tables, equal to the tables; orphans
+        that no published content extends, and when they are swept, since only what extends an orphan tells it from a
+        new content. Contents are named by their place in the index, not only by what they say: two that say the same
+        and are not the same are a fault that shows later."""
         manager = self.manager
         pool = manager._pool
-        lines = list(manager._sequences.values())
+        index = pool.index
+        renaming = renaming or _names(pool.num_blocks, manager._sequences)
+        blocks, tokens, requests = renaming.blocks, renaming.tokens, renaming.requests
+        # A core that has gone wrong may know requests that are not live.
+        lines = sorted(manager._sequences.values(), key=lambda line: requests.get(line.request, len(requests)))
+        live = {id(line) for line in lines}
+        place = {id(line): number for number, line in enumerate(lines)}
         for step in manager._in_flight:
-            lines += [sequence for sequence in step.sequences if sequence.freed and sequence not in lines]
-        place = {id(sequence): number for number, sequence in enumerate(lines)}
-        claims = self.contents()
-        owners: dict[bytes, list[int]] = {}
-        for link, block in pool.index:
-            owners.setdefault(link, []).append(block)
-        return (
-            tuple(pool.references),
-            tuple(pool.free),
-            tuple(pool.cached()),
-            tuple(sorted((block, claim.describe()) for block, claim in claims.items())),
-            tuple(sorted(tuple(blocks) for blocks in owners.values())),
-            tuple(sorted(self._claim(content).describe() for content in pool.index.orphans())),
-            tuple(
+            for line in step.sequences:
+                if place.setdefault(id(line), len(lines)) == len(lines):
+                    lines.append(line)
+        first_step = manager._in_flight[0].number if manager._in_flight else 0
+        shown_lines = tuple(
+            [
                 (
-                    None if line.freed else line.request,
+                    requests.get(line.request, -1) if id(line) in live else -1,
+                    line.freed,
                     line.namespace.encoding,
-                    line.tokens.tobytes(),
-                    tuple(line.table),
+                    tuple([tokens[token] for token in line.tokens]),
+                    tuple([blocks[block] for block in line.table]),
                     (line.base, line.scheduled, line.computed, line.published, line.written_from),
                     line.epoch == manager._epoch,
-                    line.pending and (line.pending.source, line.pending.destination, line.pending.length),
-                    tuple((step - manager._next_step, tuple(blocks)) for step, blocks in line.deferred),
+                    line.pending
+                    and (blocks[line.pending.source], blocks[line.pending.destination], line.pending.length),
+                    tuple(
+                        [(step - first_step, tuple([blocks[block] for block in cut])) for step, cut in line.deferred]
+                    ),
                 )
                 for line in lines
-            ),
+            ]
+        )
+        held, first, more = index.held, index._first, index._more
+        size = 4 * self.policy.block_size
+        orphans = {id(content) for content in index.orphans()} if index._orphans else ()
+        numbers: dict[int, int] = {}
+        contents: list[Any] = []
+        published: list[Any] = []
+        for block in renaming.order:
+            content = held[block]
+            if content is None:
+                continue
+            path = []
+            while isinstance(content, tuple) and id(content) not in numbers:
+                path.append(content)
+                content = content[0]
+            before: Any = numbers[id(content)] if isinstance(content, tuple) else content.encoding
+            for content in reversed(path):
+                numbers[id(content)] = len(contents)
+                part = tuple([tokens[token] for token in memoryview(content[1][-size:]).cast("i")])
+                contents.append((before, part, id(content) in orphans))
+                before = numbers[id(content)]
+            published.append((blocks[block], numbers[id(held[block])]))
+        entries = [(blocks[block], *[blocks[other] for other in more.get(link, ())]) for link, block in first.items()]
+        entries.sort()
+        # An entry whose block holds something else is a fault; what it would find is told, too.
+        stale: list[Any] = []
+        if len(published) != len(first) or more:
+            for link, block in index:
+                content = held[block]
+                if content is None or content[1] != link:
+                    stale.append(
+                        (blocks[block], tuple([tokens[token] for token in memoryview(link[-size:]).cast("i")]))
+                    )
+            stale.sort()
+        return (
+            tuple([pool.references[block] for block in renaming.order]),
+            tuple([blocks[block] for block in pool.free]),
+            tuple([blocks[block] for block in pool.cached()]),
+            shown_lines,
+            tuple(contents),
+            tuple(published),
+            tuple(entries),
+            tuple(stale),
             tuple(
-                (
-                    tuple(place[id(sequence)] for sequence in step.sequences),
-                    tuple(step.starts),
-                    tuple(step.ends),
-                    step.copies,
-                )
-                for step in manager._in_flight
+                [
+                    (
+                        tuple([place[id(sequence)] for sequence in step.sequences]),
+                        tuple(step.starts),
+                        tuple(step.ends),
+                        tuple([(blocks[source], blocks[destination]) for source, destination in step.copies]),
+                    )
+                    for step in manager._in_flight
+                ]
             ),
         )
 
     def noticed(self) -> dict[str, int]:
         return {"hash collision": self._collisions} if self._collisions else {}
+
+
+def _shallow(original: Any) -> Any:
+    """A second object with the same attributes."""
+    other = object.__new__(type(original))
+    vars(other).update(vars(original))
+    return other
+
+
+def _shallow_slots(original: Any) -> Any:
+    """The same for a class with slots."""
+    kind = type(original)
+    other = object.__new__(kind)
+    get = _SLOTS.get(kind)
+    if get is None:
+        get = _SLOTS[kind] = attrgetter(*kind.__slots__)
+    for name, value in zip(kind.__slots__, get(original), strict=True):
+        setattr(other, name, value)
+    return other
+
+
+_SLOTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
+"""By class: all slots at once, which is three times as quick as one by one."""
+
+
+def _sequence(original: Any, sequences: dict[int, Any], steps: dict[int, Any]) -> Any:
+    """A copy of a sequence in the copied `steps`; enters itself in `sequences` by the original's id."""
+    other = sequences[id(original)] = _shallow_slots(original)
+    other.tokens = original.tokens[:]
+    other.table = original.table.copy()
+    if original.packed is not None:
+        other.packed = original.packed[:]
+    other.flights = [(steps[id(step)], place) for step, place in original.flights]
+    other.deferred = original.deferred.copy()  # of tuples whose blocks never change
+    return other
+
+
+class _Same(dict[int, int]):
+    """Tokens that keep their names."""
+
+    def __missing__(self, name: int) -> int:
+        return name
+
+
+def _names(num_blocks: int, requests: Iterable[Any]) -> Any:
+    """The renaming that changes nothing; requests stand for themselves."""
+    same = range(num_blocks)
+    return Renaming(same, same, cast(Numbers, _Same()), {request: request for request in requests})
 
 
 def make(configuration: Configuration) -> KvcoreTarget:

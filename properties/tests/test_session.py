@@ -215,6 +215,7 @@ def test_a_capability_that_is_lacking_switches_off_exactly_its_operations(capabi
         (Capability.INSPECT, "contents"),
         (Capability.CHECK, "check"),
         (Capability.CLONE, "clone"),
+        (Capability.CLONE, "same_step"),
         (Capability.CLONE, "canonical"),
     ],
 )
