@@ -45,7 +45,7 @@ def list_zoo(bugs: Sequence[Bug], console: Console) -> None:
 
 def tables(result: Audit, console: Console) -> None:
     """A table for each class, the totals, the survivors."""
-    numbers = ("as expected", "operations", "seconds", "length", "known")
+    numbers = ("trials", "as expected", "operations", "seconds", "length", "known")
     for kind, rows in by_class(result.rows).items():
         table = Table(title=kind, title_justify="left", box=None, pad_edge=False)
         for name in ("bug", "", "killed by", *numbers):
@@ -54,9 +54,8 @@ def tables(result: Audit, console: Console) -> None:
             table.add_row(
                 row.bug.id,
                 escape(row.bug.title),
-                f"[green]{row.by}[/]"
-                if row.killed
-                else f"[bold red]{row.by or 'survives'}[/] {len(row.found)}/{len(row.trials)}",
+                f"[green]{row.by}[/]" if row.killed else f"[bold red]{row.by or 'survives'}[/]",
+                f"{len(row.found)}/{len(row.trials)}",
                 f"{row.as_expected}/{len(row.trials)}",
                 f"{row.operations:,.0f}",
                 f"{row.seconds:.2f}",
@@ -73,9 +72,11 @@ def tables(result: Audit, console: Console) -> None:
 def _totals(result: Audit) -> list[str]:
     figures = result.figures()
     lines = [
-        f"{figures['bugs_killed_by_every_trial']} of {figures['bugs']} bugs killed by every trial, "
+        f"{figures['bugs_killed']} of {figures['bugs']} bugs killed, "
         f"{figures['trials_found']} of {figures['trials']} trials; median {figures['operations_median']} operations, "
-        f"{figures['seconds_median']} s, longest {figures['seconds_longest']} s",
+        f"{figures['seconds_median']} s, longest {figures['seconds_longest']} s; by the engine that is quicker for a "
+        f"bug, median {figures['seconds_quicker_engine_median']} s, "
+        f"longest {figures['seconds_quicker_engine_longest']} s",
         f"{_percent(figures['expected_property_share'])} of the kills by the expected property; "
         f"{_percent(figures['shrunk_share'])} of {figures['shrunk_measured']} shrunk to the known minimum or one more",
     ]
@@ -129,14 +130,14 @@ def markdown(result: Audit, path: Path) -> Path:
     lines += [f"- {line}" for line in _totals(result)]
     for kind, rows in by_class(result.rows).items():
         lines += ["", f"## {kind[0].upper()}{kind[1:]}", ""]
-        lines += ["| bug | what it is | reported as | killed by | expected | operations | length | known |"]
-        lines += ["|---|---|---|---|---|---|---|---|"]
+        lines += ["| bug | what it is | reported as | killed by | trials | expected | operations | length | known |"]
+        lines += ["|---|---|---|---|---|---|---|---|---|"]
         for row in rows:
             bug, trials = row.bug, len(row.trials)
             by = row.by or "survives"
             lines.append(
                 f"| {bug.id} | {bug.title} | {bug.reference or 'here'} | "
-                f"{by if row.killed else f'**{by}** {len(row.found)}/{trials}'} | {row.as_expected}/{trials} | "
+                f"{by if row.killed else f'**{by}**'} | {len(row.found)}/{trials} | {row.as_expected}/{trials} | "
                 f"{row.operations:,.0f} | {_span(row.lengths)} | {row.minimum or ''} |"
             )
     path.write_text("\n".join([*lines, ""]), encoding="utf-8")

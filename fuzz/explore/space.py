@@ -15,6 +15,7 @@ from functools import cache
 from itertools import permutations, product
 from typing import Any
 
+from properties.moves import NAMESPACES
 from properties.operations import (
     UNKNOWN,
     Allocate,
@@ -26,7 +27,6 @@ from properties.operations import (
     Fork,
     Free,
     Lookup,
-    Namespace,
     Operation,
     Reset,
     Truncate,
@@ -40,8 +40,6 @@ NAMES = "abcdefghijklmnopqrstuvwxyz"
 KINDS = ("append", "truncate", "fork", "free", "reset", "lookup")
 """What `without` may leave out."""
 
-_NAMESPACES: tuple[Namespace, ...] = ((), (("salt", "s"),), (("adapter", "s"),))
-
 
 class BadSpace(ValueError):
     """Bounds that make no sense. Says what was given and what is allowed."""
@@ -52,9 +50,9 @@ class Space:
     """A configuration and bounds.
 
     alphabet: different tokens. requests: live at a time. steps: in flight at a time. max_tokens: longest sequence; 0
-    stands for the whole pool. namespaces: 1 to 3. drafts: most tokens of one append. placeholders: unnamed tokens, too.
-    whole_steps: a step carries one request, with any count, or all that is unscheduled of all; else any requests in any
-    order, with any counts. without: kinds left out.
+    stands for the whole pool. namespaces: how many of `properties.moves.NAMESPACES`. drafts: most tokens of one append.
+    placeholders: unnamed tokens, too. whole_steps: a step carries one request, with any count, or all that is
+    unscheduled of all; else any requests in any order, with any counts. without: kinds left out.
     """
 
     configuration: Configuration = field(default_factory=lambda: Configuration(num_blocks=3, block_size=2))
@@ -79,7 +77,7 @@ class Space:
             ("requests", 1, len(NAMES)),
             ("steps", 1, 16),
             ("max_tokens", 0, 64),
-            ("namespaces", 1, len(_NAMESPACES)),
+            ("namespaces", 1, len(NAMESPACES)),
             ("drafts", 1, 16),
         ):
             value = getattr(self, name)
@@ -127,7 +125,7 @@ class Space:
         room = len(lines) < self.requests
         if room:
             for prompt in _prompts(tokens, self.alphabet, self.longest):
-                for namespace in _NAMESPACES[: self.namespaces]:
+                for namespace in NAMESPACES[: self.namespaces]:
                     yield Allocate(name, prompt, namespace)
         for request, line in lines.items():
             length = len(line.tokens)
@@ -169,7 +167,7 @@ class Space:
             return
         tokens = tuple(token for token in range(self.alphabet) if token in known)
         for prompt in _prompts(tokens, self.alphabet, self.longest):
-            for namespace in _NAMESPACES[: self.namespaces]:
+            for namespace in NAMESPACES[: self.namespaces]:
                 yield Lookup(prompt, namespace)
 
     def _works(self, waiting: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], ...]]:

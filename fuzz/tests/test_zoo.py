@@ -29,7 +29,7 @@ WITHIN = 40_000
 """Checked operations in which a bug must be found: about a second."""
 
 RARE = {"KC-3": "3 million operations or more: `fuzz/regressions/copy_source_outlives_prefix.json` stands for it"}
-SEEDS: dict[str, str] = {}
+SEEDS = {"KC-2": "5", "SD-1": "2", "VL-30": "2"}
 """Where seed 1 is not a good one."""
 
 SHRUNK = [bug for bug in allocator_bugs() if bug.blind]
