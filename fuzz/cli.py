@@ -895,7 +895,7 @@ def audit(
 ) -> None:
     """Test the tester: plant every bug of the zoo in kvcore, hunt for it, say what kills it and how well.
 
-    Exit status 1 if a bug survives some seed of both engines, 3 if the canary is not reported or a bug no longer applies.
+    Exit status 1 if a bug survives a seed of both engines, 3 if the canary is not reported or a bug does not apply.
 
     Examples:
 

@@ -436,7 +436,7 @@ def examine(fault: Bug, levels: Sequence[int]) -> Entry:
 _INTRODUCTION = """# Planted faults of the kernels
 
 {total} ways in which paged attention kernels have been wrong, or could be, each planted in a copy of kvcore's source
-(`fuzz/tests/kernel_faults.py`) and given to the checks of `properties/attention`. Names with a number are of the class
+(`fuzz/zoo/kernels`, one file each) and given to the checks of `properties/attention`. Names with a number are of the class
 of that public issue. {wrong} can change a result or touch what they must not; {harmless} cannot, and must survive:
 each is a promise of the design, such as that the order of the work list or a hidden leaf moves no bit.
 
@@ -445,7 +445,8 @@ that `make test` does; the first that kills the fault, with {sample} generated c
 after how many of them. A kernel that dies or raises is killed as well (CRASH, or BOUNDS by a signal). **Commit**: the
 property that the commit profile's cases (`properties/suite/test_attention.py`, seed {seed}) charge it to; how many of
 them were tried, the cheapest first; and the number of the case that kills it, with which
-`fuzz/tests/test_kernel_faults.py` begins. A dash under first layer: not tried when this page was made, {layered} were.
+`fuzz/tests/test_kernel_faults.py` begins. A dash under first layer: not tried in
+layers when this page was made; {layered} were.
 
 This page is made by `python -m fuzz.tests.kernel_layers --write docs/kernel-faults.md` (hours of one core, `--workers`
 for more; `--results FILE` keeps what is done).
@@ -507,7 +508,7 @@ def _early(wrong: Sequence[Bug], entries: dict[str, Entry]) -> list[str]:
     within = sum(1 for first in firsts if first < 10)
     return [
         f"In the commit profile, {len(firsts)} are killed by its {CASES['commit']} cases; the cheapest first, half of "
-        f"them by the {firsts[len(firsts) // 2]}th, {within} within the first nine, the last by the {firsts[-1]}th.",
+        f"them by number {firsts[len(firsts) // 2]}, {within} within the first nine, the last by number {firsts[-1]}.",
         "",
     ]
 
