@@ -489,7 +489,8 @@ def page(entries: dict[str, Entry]) -> str:
     lines += _early(wrong, entries)
     lines += ["## The faults", ""]
     for area in dict.fromkeys(fault.kind for fault in wrong):
-        lines += [f"### {area[0].upper()}{area[1:]}", "", _HEADER, "|---|---|---|---|"]
+        name = area.removeprefix("kernels: ")
+        lines += [f"### {name[0].upper()}{name[1:]}", "", _HEADER, "|---|---|---|---|"]
         lines += [_row(fault, entries[fault.title]) for fault in wrong if fault.kind == area]
         lines.append("")
     lines += ["## What must survive, and does", "", "| change | why no result can change |", "|---|---|"]
