@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any
 from properties.attention.cases import Case, draw
 from properties.targets import load_kernels
 
+from .processes import follow_parent
+
 if TYPE_CHECKING:
     from properties.attention.checks import Checker, Counts
 
@@ -101,6 +103,11 @@ def case_of(seed: str, number: int, axes: tuple[str, ...], budget: int) -> Case:
 _checker: Checker | None = None
 
 
+def _begin(kernels: str, dot: str) -> None:
+    follow_parent()
+    _prepare(kernels, dot)
+
+
 def _prepare(kernels: str, dot: str) -> None:
     global _checker
     from properties.attention.interpret import prepare
@@ -159,7 +166,7 @@ def run_attention(
             first += _CHUNK
 
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(plan.workers, context, _prepare, (plan.kernels, plan.dot)) as pool:
+    with ProcessPoolExecutor(plan.workers, context, _begin, (plan.kernels, plan.dot)) as pool:
         waiting: set[Future[tuple[dict[str, Any], list[CaseFinding]]]] = set()
         try:
             for numbers in chunks():

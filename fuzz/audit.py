@@ -29,6 +29,7 @@ from properties.target import TargetFactory
 from .attention import first_failure
 from .counterexample import Counterexample, read, versions, write
 from .engines import Tally, hypothesis, swarm
+from .processes import follow_parent
 from .run import Judging, perform
 from .shrink import shrink
 from .zoo import Bug, canary, find
@@ -378,7 +379,7 @@ def audit(
     done = {trial.key: trial for trial in _stored(kept) if trial.key in keys}
     result = Audit(plan)
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(plan.workers, context) as pool, kept.open("a", encoding="utf-8") as file:
+    with ProcessPoolExecutor(plan.workers, context, follow_parent) as pool, kept.open("a", encoding="utf-8") as file:
         step = -(-CANARY_SEEDS // (2 * plan.workers))
         birds = [
             pool.submit(_hunt_canary, range(first, min(first + step, CANARY_SEEDS)))

@@ -8,9 +8,6 @@ This room may not know: levels, files.
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -18,6 +15,7 @@ from concurrent.futures import TimeoutError as NotYet
 
 from properties.targets import load
 
+from ..processes import follow_parent
 from ..run import Judging
 from .expand import Expander, Expansion, Task
 from .space import Space
@@ -95,17 +93,8 @@ _expanders: list[Expander] = []
 
 
 def _begin(target: str, space: Space, judging: Judging, drain: bool) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process says when to stop
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    follow_parent()
     _expanders.append(Expander(load(target), space, judging, drain))
-
-
-def _die_with_parent() -> None:
-    """A worker whose main process was killed would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _expand(tasks: list[Task], drains_only: bool) -> Expansion:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -109,3 +112,31 @@ def test_figures_count_every_trial() -> None:
     assert other.killed and other.quickest == 0.5
     assert figures["expected_property_share"] == 0.5
     assert (figures["shrunk_to_minimum_plus_one"], figures["shrunk_measured"]) == (1, 2)
+
+
+def test_workers_end_with_the_audit(tmp_path: Path) -> None:
+    """Killed without a chance to clean up: the hunts that run must not go on alone."""
+    command = [sys.executable, "-m", "fuzz", "audit", "--bug", "KC-1", "--engine", "hypothesis", "--seeds", "2"]
+    started = subprocess.Popen([*command, "--workers", "2", "--out", str(tmp_path)], stdout=subprocess.DEVNULL)
+    children: list[int] = []
+    listed = Path(f"/proc/{started.pid}/task/{started.pid}/children")
+    try:
+        deadline = time.monotonic() + 60
+        while len(children) < 3 and time.monotonic() < deadline:  # the resource tracker, and two workers
+            time.sleep(0.1)
+            children = [int(child) for child in listed.read_text(encoding="ascii").split()]
+    finally:
+        started.kill()
+        started.wait()
+    deadline = time.monotonic() + 20
+    while any(alive(child) for child in children) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert [child for child in children if alive(child)] == []
+
+
+def alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
