@@ -437,8 +437,8 @@ _INTRODUCTION = """# Planted faults of the kernels
 
 {total} ways in which paged attention kernels have been wrong, or could be, each planted in a copy of kvcore's source
 (`fuzz/zoo/kernels`, one file each) and given to the checks of `properties/attention`. Names with a number are of the
-class of that public issue. {wrong} can change a result or touch what they must not; {harmless} cannot, and must survive:
-each is a promise of the design, such as that the order of the work list or a hidden leaf moves no bit.
+class of that public issue. {wrong} can change a result or touch what they must not; {harmless} cannot, and must
+survive: each is a promise of the design, such as that the order of the work list or a hidden leaf moves no bit.
 
 **First layer**: checks in layers, each with all that come before it, from what a usual suite of a kernel does up to all
 that `make test` does; the first that kills the fault, with {sample} generated cases for each of the first seven, and
