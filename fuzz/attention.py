@@ -12,6 +12,7 @@ import json
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from random import Random
@@ -115,10 +116,12 @@ def _prepare(kernels: str, dot: str) -> None:
     prepare(dot)
     from properties.attention.checks import Checker, poison_is_seen
     from properties.attention.kernels import DTYPES
+    from reference import Violation
 
     _checker = Checker(load_kernels(kernels)())
     for dtype in DTYPES:
-        poison_is_seen(_checker.kernels, dtype)
+        with suppress(Violation):  # wrong in what this needs: the first cases will say so, with a case
+            poison_is_seen(_checker.kernels, dtype)
 
 
 def _check(case: Case, number: int = -1) -> CaseFinding | None:

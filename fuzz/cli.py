@@ -430,7 +430,11 @@ def attention(
         _say_cases(summary)
         for path, found in zip(paths, result.findings, strict=True):
             console.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
-            console.print(f"  {escape(found.case.to_json())}\n  python -m fuzz attention --case {path}", soft_wrap=True)
+            same = ("" if kernels == "kvcore" else f" --kernels {kernels}") + (
+                "" if dot is Dot.sequential else f" --dot {dot.value}"
+            )
+            console.print(f"  {escape(found.case.to_json())}", soft_wrap=True)
+            console.print(f"  python -m fuzz attention{same} --case {path}", soft_wrap=True)
     if result.findings:
         raise typer.Exit(VIOLATION)
     raise typer.Exit(CLEAN if summary["cases"] else NOTHING)

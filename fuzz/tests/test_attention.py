@@ -149,3 +149,13 @@ def test_a_counterexample_names_its_kernels_and_fails_on_them_alone(tmp_path: Pa
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["replay", str(tmp_path / "found.json")])
     assert result.exit_code == 1
     assert "EQUIVALENCE" in result.output
+
+
+def test_kernels_that_cannot_even_store_are_a_finding_not_a_failure_of_the_harness(tmp_path: Path) -> None:
+    """KN-17 breaks what the control of the poison needs; the cases say what is wrong."""
+    done = CliRunner().invoke(
+        app, ["attention", "--kernels", "fuzz.zoo:KN-17", "--cases", "2", "--shrink", "0", "--out", str(tmp_path)]
+    )
+    assert done.exit_code == 1, done.output
+    assert "python -m fuzz attention --kernels fuzz.zoo:KN-17 --case" in done.output
+    assert list((tmp_path / "findings").iterdir())
