@@ -45,13 +45,13 @@ def list_zoo(bugs: Sequence[Bug], console: Console) -> None:
 
 def tables(result: Audit, console: Console) -> None:
     """A table for each class, the totals, the survivors."""
-    numbers = ("trials", "expected", "operations", "seconds", "length", "known")
+    numbers = ("trials", "expected", "ops", "secs", "length", "known")
     for kind, rows in by_class(result.rows).items():
         table = Table(title=kind, title_justify="left", box=None, pad_edge=False)
-        for name, width in (("bug", 6), ("", max(16, console.width - 75)), ("killed by", 12)):
+        for name, width in (("bug", 6), ("", max(10, console.width - 73)), ("killed by", 12)):
             table.add_column(name, no_wrap=True, min_width=width, max_width=width)
         for name in numbers:
-            table.add_column(name, justify="right", no_wrap=True, min_width=len(name))
+            table.add_column(name, justify="right", no_wrap=True, min_width=max(len(name), 5))
         for row in rows:
             table.add_row(
                 row.bug.id,
