@@ -229,21 +229,16 @@ def read_results(suite: Suite, folder: Path) -> list[Mutant]:
         spans = json.loads((folder / "mutants" / f"{path}.spans").read_text(encoding="utf-8"))["spans"]
         lines = (folder / "mutants" / path).read_text(encoding="utf-8").splitlines()
 
-        def source(name: str, lines: list[str] = lines, spans: dict[str, list[int]] = spans) -> list[str]:
-            first, last = spans[name]
-            return lines[first - 1 : last]
-
         for name, code in data["exit_code_by_key"].items():
             mangled = name.rpartition(".")[2]
             function = mangled.partition("__mutmut_")[0]
-            status = _STATUS.get(code, "killed")
-            original, mutated = source(f"{function}__mutmut_orig"), source(mangled)
-            before, after = changed_lines(original[1:], mutated[1:])
-            if not before and not after:  # in the signature
-                before, after = changed_lines(
-                    original[:1], [mutated[0].replace(mangled, f"{function}__mutmut_orig")]
-                )
             shown = function[2:] if function.startswith("x_") else ".".join(function.split("ǁ")[1:])
+            texts = []
+            for version in (f"{function}__mutmut_orig", mangled):
+                first, last = spans[version]
+                texts.append("\n".join(lines[first - 1 : last]).replace(version, shown.rpartition(".")[2]))
+            before, after = changed_lines(*(text.splitlines() for text in texts))
+            status = _STATUS.get(code, "killed")
             mutants.append(
                 Mutant(
                     name,
@@ -253,7 +248,7 @@ def read_results(suite: Suite, folder: Path) -> list[Mutant]:
                     data["durations_by_key"].get(name) or 0.0,
                     before,
                     after,
-                    is_message("\n".join(original), "\n".join(mutated)),
+                    is_message(*texts),
                 )
             )
     return mutants
@@ -279,11 +274,6 @@ class _Blank(ast.NodeTransformer):
 
     def __init__(self, errors: frozenset[str]) -> None:
         self.errors = errors
-
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
-        node.name = "function"
-        self.generic_visit(node)
-        return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         self.generic_visit(node)
@@ -483,20 +473,37 @@ def entry(mutant: Mutant) -> str:
     """A survivor as docs/mutants.toml wants it."""
     return (
         f"# {mutant.name}\n[[survivor]]\nfile = {json.dumps(mutant.file)}\nfunction = {json.dumps(mutant.function)}\n"
-        f"before = {_text(mutant.before)}\nafter = {_text(mutant.after)}\nclass = \"\"\nreason = \"\"\n"
+        f'before = {json.dumps(mutant.before)}\nafter = {json.dumps(mutant.after)}\nclass = ""\nreason = ""\n'
     )
-
-
-def _text(text: str) -> str:
-    return f"\"\"\"\n{text}\n\"\"\"" if "\n" in text else json.dumps(text)
 
 
 def tabulate(name: str, result: Comparison) -> list[str]:
     """Markdown."""
-    head = [name, "mutants", "killed", "timeout", "equivalent", "message", "missed", "unreviewed", "left", "score", "of non-equivalent"]
+    head = [
+        name,
+        "mutants",
+        "killed",
+        "timeout",
+        "equivalent",
+        "message",
+        "missed",
+        "unreviewed",
+        "left",
+        "score",
+        "of non-equivalent",
+    ]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for file, row in [*result.rows.items(), ("all", result.total)]:
-        cells = [row.mutants, row.killed, row.timeout, row.equivalent, row.message, row.missed, row.unreviewed, row.left]
+        cells = [
+            row.mutants,
+            row.killed,
+            row.timeout,
+            row.equivalent,
+            row.message,
+            row.missed,
+            row.unreviewed,
+            row.left,
+        ]
         lines.append(f"| {file} | " + " | ".join(map(str, cells)) + f" | {row.score:.1f}% | {row.strict:.1f}% |")
     return [*lines, ""]
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from array import array
 from random import Random
 
 import numpy as np
 import pytest
 
-from kvcore import UNKNOWN, BlockManager, Namespace, NeverFits, OutOfBlocks, ReusePolicy, Step, weak_hash
+from kvcore import UNKNOWN, BlockManager, Namespace, NeverFits, OutOfBlocks, ReusePolicy, Sequence, Step, weak_hash
 
 from .support import (
     admit,
@@ -376,6 +377,13 @@ def test_the_last_sharer_writes_in_place():
     manager.append("c", [9])
     assert manager.sequence("c").table == [0, 1]
     assert run(manager, "c").copies == ()
+
+
+def test_a_fork_has_hit_nothing():
+    manager = manager_of(8, 2)
+    cache(manager, [1, 2, 3, 4])
+    assert admit(manager, "p", [1, 2, 3, 4, 5]).num_hit_tokens == 4
+    assert manager.fork("p", "c").num_hit_tokens == 0
 
 
 def test_a_fork_at_a_block_edge_needs_no_copy():
@@ -1218,6 +1226,16 @@ def test_sequences_and_steps_say_what_they_are():
     manager.complete(step)
     assert repr(step) == "<Step 0: ['a'], completed>"
     assert manager.sequence("a") is sequence
+
+
+def test_a_new_sequence_counts_nothing():
+    sequence = Sequence("a", Namespace(), array("i", [1, 2, 3]), [4, 5], 0)
+    counts = (sequence.num_hit_tokens, sequence.scheduled, sequence.computed, sequence.published, sequence.written_from)
+    assert counts == (0, 0, 0, 0, 0)
+    assert (sequence.base, sequence.unnamed, sequence.freed) == (3, 0, False)
+    assert (sequence.packed_table().typecode, sequence.packed_table().tolist()) == ("i", [4, 5])
+    step = Step(object(), 7, [sequence], [0], [3])
+    assert (step.number, step.completed, step.copies, step.batch) == (7, False, (), None)
 
 
 def test_a_request_id_can_be_any_hashable():
