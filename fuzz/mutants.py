@@ -53,7 +53,8 @@ class Suite:
     seconds: float = 15.0
 
 
-WALK = "fuzz/tests/test_seeded_walk.py"
+SHORT_WALK = "fuzz/tests/test_seeded_walk.py::test_a_short_walk_is_clean"
+LONGER_WALK = "fuzz/tests/test_seeded_walk.py::test_a_longer_walk_is_clean"
 SUITES = {
     "allocator": Suite(
         "allocator",
@@ -71,15 +72,17 @@ SUITES = {
             "errors.py",
         ),
         (
-            WALK,
+            SHORT_WALK,
             "fuzz/tests/test_regressions.py",
             "kvcore/tests/test_manager.py",
+            "kvcore/tests/test_identity.py",
             "kvcore/tests/test_pool.py",
             "kvcore/tests/test_prefix.py",
             "kvcore/tests/test_bad_input.py",
             "kvcore/tests/test_batch.py",
             "kvcore/tests/test_invariants.py",
             "kvcore/tests/test_lesson.py",
+            LONGER_WALK,
         ),
         95.0,
     ),
@@ -88,7 +91,7 @@ SUITES = {
         "reference",
         ("judge.py", "slots.py", "histories.py", "predictor.py", "verdicts.py", "policy.py", "attention.py"),
         (
-            WALK,
+            SHORT_WALK,
             "reference/tests/test_judge.py",
             "reference/tests/test_slots.py",
             "reference/tests/test_histories.py",
@@ -96,6 +99,7 @@ SUITES = {
             "reference/tests/test_verdicts.py",
             "reference/tests/test_attention.py",
             "fuzz/tests/test_accusations.py",
+            LONGER_WALK,
         ),
         90.0,
     ),
@@ -176,8 +180,16 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
 
     pytest calls this where `-p fuzz.mutants` names this module, which is in the suites' own configuration.
     """
-    order = {test: place for suite in SUITES.values() for place, test in enumerate(suite.tests)}
-    items.sort(key=lambda item: order.get(item.nodeid.split("::")[0], len(order)))
+    order: dict[str, int] = {}
+    for suite in SUITES.values():
+        for number, test in enumerate(suite.tests):
+            order[test] = max(number, order.get(test, 0))
+
+    def place(item: Any) -> int:
+        function = item.nodeid.partition("[")[0]
+        return order.get(function, order.get(function.partition("::")[0], len(order)))
+
+    items.sort(key=place)
 
 
 # ---- results ---------------------------------------------------------------------------------------------------------

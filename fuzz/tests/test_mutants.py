@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,21 @@ def review(kind: str = "equivalent", after: str = "a = 2", times: int = 1) -> Re
 def test_the_files_and_tests_of_the_suites_exist() -> None:
     for suite in SUITES.values():
         for name in (*(f"{suite.room}/{file}" for file in suite.files), *suite.tests):
-            assert (ROOT / name).exists(), name
+            file, _, test = name.partition("::")
+            assert not test or f"def {test}(" in (ROOT / file).read_text(encoding="utf-8"), name
+            assert (ROOT / file).exists(), name
+
+
+def test_the_short_walk_goes_first() -> None:
+    @dataclass
+    class Item:
+        nodeid: str
+
+    items = [Item(f"{name}[1]" if "::" in name else f"{name}::test_x[a/b.py]") for name in SUITES["allocator"].tests]
+    shuffled = items[::-1]
+    mutants.pytest_collection_modifyitems(shuffled)
+    assert shuffled == items
+    assert "short_walk" in items[0].nodeid
 
 
 def test_a_survivor_must_be_explained() -> None:

@@ -15,11 +15,7 @@ from properties.targets import load
 MODES = {"full": Judging(), "blind": Judging(outside=True, exact=False)}
 
 
-@pytest.mark.parametrize(
-    ("mode", "seed", "episodes"),
-    [("full", "a", 8), ("full", "b", 40), ("blind", "c", 24), ("full", "d", 100)],
-)
-def test_a_seeded_walk_is_clean(mode: str, seed: str, episodes: int) -> None:
+def walk(mode: str, seed: str, episodes: int) -> None:
     found, following = swarm(
         load("kvcore"),
         "kvcore",
@@ -32,3 +28,13 @@ def test_a_seeded_walk_is_clean(mode: str, seed: str, episodes: int) -> None:
     )
     assert found is None, found
     assert following == episodes
+
+
+@pytest.mark.parametrize(("mode", "seed", "episodes"), [("full", "a", 8), ("full", "b", 40), ("blind", "c", 24)])
+def test_a_short_walk_is_clean(mode: str, seed: str, episodes: int) -> None:
+    walk(mode, seed, episodes)
+
+
+@pytest.mark.parametrize(("mode", "seed", "episodes"), [("full", "d", 300), ("blind", "e", 100)])
+def test_a_longer_walk_is_clean(mode: str, seed: str, episodes: int) -> None:
+    walk(mode, seed, episodes)
