@@ -93,6 +93,7 @@ SUITES = {
         (
             SHORT_WALK,
             "reference/tests/test_judge.py",
+            "reference/tests/test_events.py",
             "reference/tests/test_slots.py",
             "reference/tests/test_histories.py",
             "reference/tests/test_predictor.py",
@@ -117,7 +118,7 @@ also_copy = {also}
 pytest_add_cli_args_test_selection = {tests}
 # A mutant that loops is ended soon after the whole suite would be done.
 timeout_constant = 1.0
-timeout_multiplier = 2.0
+timeout_multiplier = 3.0
 track_dependencies = false
 use_git_change_detection = false
 """

@@ -405,6 +405,11 @@ def test_a_block_size_need_not_be_a_power_of_two(size: int):
     assert CacheConfig(num_blocks=2**31 - 1, block_size=size).block_size == size
 
 
+def test_the_largest_pool_has_as_many_slots_as_both_sizes_allow():
+    config = CacheConfig(num_blocks=2**31 - 1, block_size=2**31 - 1)
+    assert config.num_blocks * config.block_size < 2**62
+
+
 @pytest.mark.parametrize("bits", [-1, 129, 1.5, "8", None])
 def test_hash_bits_are_from_0_to_128(bits: Any):
     with pytest.raises(InvalidConfiguration, match=f"from 0 to 128, got {re.escape(repr(bits))}"):

@@ -85,6 +85,26 @@ def test_the_first_bad_token_is_named_and_no_good_one(make: Any, bad: int):
         token_array(make([0, 5, MAX_TOKEN, bad, -7]))
 
 
+class Odd:
+    """Looks like an integer between all others, and is none when it is read."""
+
+    def __index__(self) -> int:
+        raise ValueError
+
+    def __ge__(self, other: object) -> bool:
+        return True
+
+    __le__ = __ge__
+
+    def __repr__(self) -> str:
+        return "odd"
+
+
+def test_what_cannot_be_read_for_no_known_reason_is_shown():
+    with pytest.raises(InvalidTokens, match=r"^tokens \[odd\] cannot be read as a sequence of integers from 0 to "):
+        token_array([Odd()])
+
+
 def test_a_placeholder_is_a_token_only_where_it_may_be():
     assert token_array([0, UNKNOWN], placeholders=True).tolist() == [0, -1]
     assert token_array(np.array([0, UNKNOWN]), placeholders=True).tolist() == [0, -1]

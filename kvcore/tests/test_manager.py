@@ -8,7 +8,18 @@ from random import Random
 import numpy as np
 import pytest
 
-from kvcore import UNKNOWN, BlockManager, Namespace, NeverFits, OutOfBlocks, ReusePolicy, Sequence, Step, weak_hash
+from kvcore import (
+    UNKNOWN,
+    BlockManager,
+    MatchMismatch,
+    Namespace,
+    NeverFits,
+    OutOfBlocks,
+    ReusePolicy,
+    Sequence,
+    Step,
+    weak_hash,
+)
 
 from .support import (
     admit,
@@ -1101,6 +1112,16 @@ def test_a_match_saves_the_hashing():
     assert hits(manager, range(9)) == 8
 
 
+def test_a_match_for_other_tokens_or_another_namespace_is_told():
+    manager = manager_of()
+    match = manager.lookup([1, 2])
+    words = "^the match was made for other tokens or another namespace; look up again$"
+    for tokens, namespace in (([1, 3], Namespace()), ([1, 2], Namespace(salt="s"))):
+        with pytest.raises(MatchMismatch, match=words):
+            manager.allocate("a", tokens, namespace, match)
+    manager.allocate("a", [1, 2], Namespace(), match)
+
+
 def test_a_match_serves_several_requests():
     manager = manager_of(8, 4)
     match = manager.lookup(range(9))
@@ -1201,7 +1222,8 @@ def test_statistics_of_a_whole_story():
     run(manager, "f")
     manager.free("b")
     manager.free("f")
-    assert manager.statistics().cached_blocks == 2
+    seen = manager.statistics()
+    assert (seen.free_blocks, seen.cached_blocks, seen.active_blocks) == (2, 2, 0)
     manager.allocate("d", range(30, 38))
     seen = manager.statistics()
     assert (seen.free_blocks, seen.cached_blocks, seen.active_blocks) == (0, 0, 4)
