@@ -53,7 +53,7 @@ kernel-faults: $(INSTALLED)
 # Without torch, which the suites do not need and which makes forks slow.
 mutants: $(MUTANTS)/.installed
 	$(MUTANTS)/bin/python -m fuzz.mutants run --max-children $(MUTATORS)
-	$(MUTANTS)/bin/python -m fuzz.mutants report
+	$(MUTANTS)/bin/python -m fuzz.mutants report --write
 
 clean:
 	rm -rf $(VENV) $(OLD) $(MUTANTS) fuzz-out .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -457,29 +457,68 @@ def run(
 @app.command()
 def report(
     show: bool = typer.Option(False, help="print every survivor that is not explained, as an entry to fill in"),
-    write: bool = typer.Option(True, help="write docs/mutants.json and the table in docs/mutants.md"),
+    write: bool = typer.Option(False, help="also write docs/mutants.json and the figures in docs/mutants.md"),
 ) -> None:
-    """Compare the results with docs/mutants.toml. Exits with 1 if a survivor is not explained, an explained one is no
-    more, or a score is too low."""
+    """Hold the results against docs/mutants.toml. Exits with 1 if a mutant has not been tried, a survivor is not
+    explained, an explained one is no more, a score is too low or a suite too slow."""
     reviews = read_reviews(ROOT / "docs" / "mutants.toml")
-    comparisons: dict[str, Comparison] = {}
-    failed = False
+    faults: list[str] = []
+    figures: dict[str, Any] = {}
+    tables: list[str] = []
     for suite in SUITES.values():
         mutants = read_results(suite, BUILD / suite.name)
         files = {f"{suite.room}/{file}" for file in suite.files}
         result = compare(mutants, [review for review in reviews if review.file in files])
-        comparisons[suite.name] = result
-        for mutant in result.unreviewed:
-            typer.echo(entry(mutant) if show else f"not explained: {mutant.name}")
-        for review in result.gone:
-            typer.echo(f"no such survivor any more: {review.function}: {review.after!r}")
-        if result.total.strict < suite.target:
-            typer.echo(f"{suite.name}: {result.total.strict:.1f}% are killed; {suite.target:.0f}% are demanded")
-            failed = True
-        failed = failed or bool(result.unreviewed or result.gone)
-    table = "\n".join(line for name, result in comparisons.items() for line in tabulate(name, result))
-    typer.echo(table)
-    raise typer.Exit(failed)
+        if show:
+            typer.echo("\n".join(map(entry, result.unreviewed)))
+        seconds = suite_seconds(BUILD / suite.name)
+        faults += complaints(suite, result, seconds)
+        tables += tabulate(suite, result, seconds, mutants)
+        figures[suite.name] = {
+            "files": {
+                name: {**vars(row), "score": round(row.score, 2), "of non-equivalent": round(row.strict, 2)}
+                for name, row in [*result.rows.items(), ("all", result.total)]
+            },
+            "suite seconds": seconds,
+            "survivors": [
+                {"file": one.file, "function": one.function, "before": one.before, "after": one.after}
+                | {"message": one.message}
+                for one in mutants
+                if one.status == "survived"
+            ],
+        }
+    typer.echo("\n".join(tables))
+    for fault in faults:
+        typer.echo(fault)
+    if write:
+        (ROOT / "docs" / "mutants.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        page = ROOT / "docs" / "mutants.md"
+        before, _, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
+        page.write_text(before + "\n".join([_BEGIN, "", *tables, _END]) + rest.partition(_END)[2], encoding="utf-8")
+    raise typer.Exit(bool(faults))
+
+
+_BEGIN, _END = "<!-- figures: written by python -m fuzz.mutants report --write -->", "<!-- end of figures -->"
+
+
+def suite_seconds(folder: Path) -> float:
+    """Processor time of one run of the whole suite over code that is prepared for mutation; 0 if there was none."""
+    path = folder / "mutants" / "mutmut-stats.json"
+    return round(json.loads(path.read_text(encoding="utf-8"))["stats_time"], 1) if path.exists() else 0.0
+
+
+def complaints(suite: Suite, result: Comparison, seconds: float) -> list[str]:
+    """All that is wrong with the results of a suite."""
+    total = result.total
+    faults = [f"{suite.name}: not explained: {one.name}" for one in result.unreviewed]
+    faults += [f"{suite.name}: no such survivor any more: {one.function}: {one.after!r}" for one in result.gone]
+    if total.left or not total.mutants:
+        faults.append(f"{suite.name}: {total.left} of {total.mutants} mutants are not tried yet")
+    if total.strict < suite.target:
+        faults.append(f"{suite.name}: {total.strict:.1f}% are killed; {suite.target:.0f}% are demanded")
+    if seconds > suite.seconds:
+        faults.append(f"{suite.name}: the suite takes {seconds} s; {suite.seconds:.0f} s are allowed")
+    return faults
 
 
 def entry(mutant: Mutant) -> str:
@@ -490,35 +529,28 @@ def entry(mutant: Mutant) -> str:
     )
 
 
-def tabulate(name: str, result: Comparison) -> list[str]:
-    """Markdown."""
-    head = [
-        name,
-        "mutants",
-        "killed",
-        "timeout",
-        "equivalent",
-        "message",
-        "missed",
-        "unreviewed",
-        "left",
-        "score",
-        "of non-equivalent",
-    ]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    for file, row in [*result.rows.items(), ("all", result.total)]:
-        cells = [
-            row.mutants,
-            row.killed,
-            row.timeout,
-            row.equivalent,
-            row.message,
-            row.missed,
-            row.unreviewed,
-            row.left,
+_COLUMNS = ("mutants", "killed", "timeout", "equivalent", "message", "missed", "unreviewed", "left")
+
+
+def tabulate(suite: Suite, result: Comparison, seconds: float, mutants: Sequence[Mutant]) -> list[str]:
+    """Markdown, readable as it is."""
+    head = ["file", *_COLUMNS, "killed of all", "of non-equivalent"]
+    rows = [head, ["---", *["---:"] * (len(head) - 1)]]
+    for file, row in [*result.rows.items(), ("**all**", result.total)]:
+        counts = [str(getattr(row, name)) for name in _COLUMNS]
+        rows.append([file, *counts, f"{row.score:.1f}%", f"{row.strict:.1f}%"])
+    width = [max(len(row[column]) for row in rows) for column in range(len(head))]
+    lines = ["| " + " | ".join(cell.ljust(size) for cell, size in zip(row, width, strict=True)) + " |" for row in rows]
+    times = sorted(one.seconds for one in mutants if one.status != "left")
+    if times:
+        middle, spent = times[len(times) // 2], sum(times) / 60
+        lines += [
+            "",
+            f"The suite takes {seconds} s of processor time over the prepared code, where every call goes through a "
+            f"switch. The {len(times)} mutants took {spent:.0f} minutes of one process, half of them "
+            f"less than {middle:.2f} s, the longest {times[-1]:.0f} s.",
         ]
-        lines.append(f"| {file} | " + " | ".join(map(str, cells)) + f" | {row.score:.1f}% | {row.strict:.1f}% |")
-    return [*lines, ""]
+    return [f"### {suite.name}", "", *lines, ""]
 
 
 if __name__ == "__main__":

@@ -168,6 +168,31 @@ def test_what_is_staged_again_is_touched_only_where_it_changed(tmp_path: Path) -
     assert json.loads(meta.read_text())["exit_code_by_key"] == {"one": 1, "two": None, "three": None}
 
 
+def test_what_is_wrong_with_the_results_is_told() -> None:
+    suite = Suite("s", "kvcore", ("pool.py",), (), 95.0)
+    found = [mutant(1, "killed"), mutant(2, "survived"), mutant(4, "left", after="a = 4")]
+    result = compare(found, [review(after="a = 3")])
+    told = mutants.complaints(suite, result, 15.1)
+    assert [line.removeprefix("s: ") for line in told] == [
+        "not explained: kvcore.pool.x_f__mutmut_2",
+        "no such survivor any more: f: 'a = 3'",
+        "1 of 3 mutants are not tried yet",
+        "50.0% are killed; 95% are demanded",
+        "the suite takes 15.1 s; 15 s are allowed",
+    ]
+    assert mutants.complaints(suite, compare([mutant(1, "killed")], []), 15.0) == []
+    assert mutants.complaints(suite, compare([], []), 0.0) == ["s: 0 of 0 mutants are not tried yet"]
+
+
+def test_the_table_says_every_count() -> None:
+    suite = Suite("s", "kvcore", ("pool.py",), (), 95.0)
+    found = [mutant(number, "killed") for number in range(3)] + [mutant(4, "survived")]
+    lines = mutants.tabulate(suite, compare(found, [review()]), 7.5, found)
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| kvcore")]
+    assert cells == [["kvcore/pool.py", "4", "3", "0", "1", "0", "0", "0", "0", "75.0%", "100.0%"]]
+    assert any("7.5 s of processor time" in line for line in lines)
+
+
 def test_an_entry_says_its_class_and_reason(tmp_path: Path) -> None:
     path = tmp_path / "mutants.toml"
     entry = mutants.entry(mutant(1, "survived", before="a = 1\nb = 2", after='c = "x"'))
