@@ -280,7 +280,13 @@ for _position in (2.0, "2", None):
         "'unnamed'",
         repr(_position),
     )
-bad("fill of what has its names", InvalidFill, lambda m, s: m.fill("done", 0, [0]), "'done'", "0 of them unnamed")
+bad(
+    "fill of what has its names",
+    InvalidFill,
+    lambda m, s: m.fill("done", 0, [0, 1]),
+    "positions 0 to 1 are",
+    "0 of them",
+)
 
 
 @pytest.mark.parametrize(("error", "call", "words"), [pytest.param(*rest, id=name) for name, *rest in BAD_CALLS])

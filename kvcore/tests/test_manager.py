@@ -390,11 +390,12 @@ def test_the_last_sharer_writes_in_place():
     assert run(manager, "c").copies == ()
 
 
-def test_a_fork_has_hit_nothing():
+def test_a_fork_has_its_own_name_and_has_hit_nothing():
     manager = manager_of(8, 2)
     cache(manager, [1, 2, 3, 4])
     assert admit(manager, "p", [1, 2, 3, 4, 5]).num_hit_tokens == 4
-    assert manager.fork("p", "c").num_hit_tokens == 0
+    child = manager.fork("p", "c")
+    assert (child.request, child.num_hit_tokens) == ("c", 0)
 
 
 def test_a_fork_at_a_block_edge_needs_no_copy():
@@ -1230,6 +1231,19 @@ def test_statistics_of_a_whole_story():
     assert (seen.evicted_tokens, seen.copied_blocks, seen.requests, seen.steps_in_flight) == (4, 1, 1, 0)
     assert (seen.queried_tokens, seen.hit_tokens, seen.refusals) == (14, 2, 2)
     assert zero == type(zero)(4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_every_copy_and_every_refusal_is_counted():
+    manager = manager_of(8, 2)
+    admit(manager, "p", [1])
+    for number, child in enumerate("abc", 1):
+        manager.fork("p", child)
+        manager.append(child, [2])
+        for _ in range(2):
+            with pytest.raises(OutOfBlocks):
+                manager.allocate("x", range(16))
+        seen = manager.statistics()
+        assert (seen.copied_blocks, seen.refusals) == (number, 2 * number)
 
 
 def test_a_reset_is_no_eviction():
