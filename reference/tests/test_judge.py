@@ -587,19 +587,254 @@ def two_owners(**options: object) -> Judge:
     return judge
 
 
+MESSAGES = {
+    "a_hit_on_a_block_that_was_never_written": [
+        "FRESHNESS: 'a' hits block 0 (logical 0) for tokens [1, 2, 3, 4]; only 0 of its 4 slots are written",
+    ],
+    "a_hit_on_a_block_that_is_written_in_part": [
+        "FRESHNESS: 'b' hits block 0 (logical 0) for tokens [1, 2, 3, 4]; only 3 of its 4 slots are written",
+    ],
+    "another_request_s_write_under_a_live_one": [
+        "FRESHNESS: 'a' would read positions 8 on from block 2, which holds [90] and not [9]",
+    ],
+    "a_decode_after_its_tail_was_overwritten": [
+        "ALIASING: the step writes position 2 of 'a' into block 0, which 2 tables and copies hold",
+        "FRESHNESS: 'a' reads positions 0 to 1 from block 0, which holds [90]",
+    ],
+    "a_block_published_after_a_copy_has_overwritten_it": [
+        "FRESHNESS: block 0 of 'a' would be published with [1, 2, 3, 4]; it holds []",
+    ],
+    "a_hit_on_a_recycled_block_with_the_same_tokens_after_another_prefix": [
+        "HISTORY: 'E' hits block 1 (logical 1) for tokens [10, 11, 12, 13, 30, 31, 32, 33]; "
+        "it holds [20, 21, 22, 23, 40, 41, 42, 43, 30, 31, 32, 33]",
+    ],
+    "a_hit_on_other_tokens": [
+        "HISTORY: 'b' hits block 0 (logical 0) for tokens [1, 2, 3, 5]; it holds [1, 2, 3, 4]",
+    ],
+    "a_lookup_that_names_a_block_with_other_tokens": [
+        "HISTORY: 'lookup' hits block 0 (logical 0) for tokens [1, 2, 3, 5]; it holds [1, 2, 3, 4]",
+    ],
+    "a_hit_on_other_tokens_in_another_namespace": [
+        "HISTORY: 'b' hits block 0 (logical 0) for tokens [1, 2, 3, 5]; it holds [1, 2, 3, 4]",
+    ],
+    "a_hit_across_namespaces": [
+        "ISOLATION: 'b' hits block 0 (logical 0) for tokens [1, 2, 3, 4] in namespace (('salt', 's'),); "
+        "it was written in namespace ()",
+        "ISOLATION: 'b' hits block 1 (logical 1) for tokens [1, 2, 3, 4, 5, 6, 7, 8] in namespace (('salt', 's'),); "
+        "it was written in namespace ()",
+    ],
+    "a_hit_in_the_default_namespace_on_a_salted_block": [
+        "ISOLATION: 'b' hits block 0 (logical 0) for tokens [1, 2, 3, 4] in namespace (); "
+        "it was written in namespace (('salt', ''),)",
+        "ISOLATION: 'b' hits block 1 (logical 1) for tokens [1, 2, 3, 4, 5, 6, 7, 8] in namespace (); "
+        "it was written in namespace (('salt', ''),)",
+    ],
+    "an_append_into_a_shared_tail_in_place": [
+        "ALIASING: append to 'c' keeps its tail block 1, which others hold too",
+    ],
+    "a_write_into_a_shared_tail": [
+        "ALIASING: the step writes position 6 of 'c' into block 1, which 2 tables and copies hold",
+    ],
+    "a_step_that_forgets_a_copy": [
+        "ALIASING: the step does not carry the copies [(1, 2)]; it carries []",
+    ],
+    "a_block_in_two_tables": [
+        "EXACT: 'b' takes new blocks [2]; by the order of release they are [3]",
+        "EXCLUSIVE: 'b' is given block 2, which 'a' holds",
+    ],
+    "a_block_twice_in_one_table": [
+        "EXACT: 'a' takes new blocks [0, 1, 1]; by the order of release they are [0, 1, 2]",
+        "EXCLUSIVE: 'a' is given block 1 twice",
+    ],
+    "an_append_that_takes_a_block_of_its_own_table_again": [
+        "EXACT: 'a' takes new blocks [0]; by the order of release they are [1]",
+        "EXCLUSIVE: 'a' is given block 0, which 'a' holds",
+    ],
+    "an_append_that_takes_another_s_block": [
+        "EXACT: 'b' takes new blocks [2]; by the order of release they are [4]",
+        "EXCLUSIVE: 'b' is given block 2, which 'a' holds",
+    ],
+    "a_copy_that_nobody_asked_for": [
+        "EXCLUSIVE: the step carries copies [(0, 2)]; due are []",
+    ],
+    "a_block_of_a_request_freed_in_flight": [
+        "EXACT: 'b' takes new blocks [0]; by the order of release they are [3]",
+        "LIFETIME: 'b' is given block 0, which a step in flight or a pending copy uses",
+    ],
+    "a_block_cut_off_in_flight": [
+        "EXACT: 'b' takes new blocks [3]; by the order of release they are [4]",
+        "LIFETIME: 'b' is given block 3, which a step in flight or a pending copy uses",
+    ],
+    "the_source_of_a_copy_that_waits": [
+        "EXACT: 'b' takes new blocks [1]; by the order of release they are [3]",
+        "LIFETIME: 'b' is given block 1, which a step in flight or a pending copy uses",
+    ],
+    "the_source_of_a_copy_in_flight": [
+        "EXACT: 'b' takes new blocks [1]; by the order of release they are [3]",
+        "LIFETIME: 'b' is given block 1, which a step in flight or a pending copy uses",
+    ],
+    "a_hit_on_a_block_that_is_being_computed": [
+        "PUBLISH: 'b' hits block 0 (logical 0); its content has not been published",
+        "PUBLISH: 'b' hits block 1 (logical 1); its content has not been published",
+    ],
+    "a_hit_after_a_reset": [
+        "PUBLISH: 'b' hits block 0 (logical 0); its content was withdrawn",
+        "PUBLISH: 'b' hits block 1 (logical 1); its content was withdrawn",
+    ],
+    "a_hit_without_caching": [
+        "PUBLISH: 'b' hits block 0 (logical 0); its content has not been published",
+        "PUBLISH: 'b' hits block 1 (logical 1); its content has not been published",
+    ],
+    "a_hit_on_a_placeholder_without_a_name": [
+        "PUBLISH: 'b' hits block 0 (logical 0); its content has not been published",
+    ],
+    "a_lookup_that_promises_what_cannot_be_hit": [
+        "PUBLISH: lookup says 8 hit tokens; only 0 blocks can be hit",
+    ],
+    "a_hit_on_what_was_rolled_back": [
+        "ROLLBACK: 'b' hits block 0 (logical 0); its content was withdrawn",
+    ],
+    "a_hit_on_a_tail_that_an_append_has_withdrawn": [
+        "ROLLBACK: 'c' hits block 0 (logical 0); its content was withdrawn",
+    ],
+    "a_truncation_that_keeps_a_block": [
+        "ROLLBACK: 'a' cut to 9 tokens has table [0, 1, 2, 3]; it should be [0, 1, 2]",
+    ],
+    "a_truncation_that_loses_a_block": [
+        "ROLLBACK: 'a' cut to 10 tokens has table [0, 1]; it should be [0, 1, 2]",
+    ],
+    "a_truncation_to_the_same_length_that_changes_the_table": [
+        "ROLLBACK: truncating 'a' to its own length changed its table to [0, 1, 3]",
+    ],
+    "a_truncation_that_does_not_undo_a_copy": [
+        "ROLLBACK: 'c' cut to 6 tokens has table [0, 2]; it should be [0, 1]",
+    ],
+    "a_new_block_that_does_not_exist": [
+        "MAPPING: 'a' is given block 8, which does not exist or is reserved",
+    ],
+    "a_negative_block": [
+        "MAPPING: 'a' is given block -1, which does not exist or is reserved",
+    ],
+    "a_reserved_block": [
+        "MAPPING: 'a' is given block 0, which does not exist or is reserved",
+    ],
+    "a_hit_block_that_does_not_exist": [
+        "MAPPING: 'b': logical block 1 is in block 99, which is none",
+    ],
+    "a_lookup_that_names_too_few_blocks": [
+        "MAPPING: lookup says 8 hit tokens but names 1 blocks",
+        "COMPLETENESS: 'lookup' hits 1 blocks of [1, 2, 3, 4, 5, 6, 7, 8, 9]; 2 are resident (the next one in block 1)",
+    ],
+    "an_append_that_changes_the_table": [
+        "MAPPING: append changed the table of 'a' from [0, 1, 2] to [0, 3, 2]",
+    ],
+    "an_append_that_replaces_a_full_tail": [
+        "MAPPING: append changed the table of 'a' from [0] to [1, 2]",
+    ],
+    "a_fork_with_another_table": [
+        "MAPPING: fork 'b' of 'a' has table [0, 1, 3], its parent [0, 1, 2]",
+    ],
+    "a_hit_on_the_last_token_too": [
+        "RECOMPUTE: 'b': all 4 tokens are hit; the last must be computed",
+        "RECOMPUTE: 'b': the last block of 4 tokens is reused under last_block",
+    ],
+    "a_full_last_block_reused_under_last_block": [
+        "RECOMPUTE: 'b': all 8 tokens are hit; the last must be computed",
+        "RECOMPUTE: 'b': the last block of 8 tokens is reused under last_block",
+        "EXACT: 'b' hits blocks [0, 1]; by the policy they are [0]",
+    ],
+    "a_negative_hit": [
+        "RECOMPUTE: 'a': -4 hit tokens",
+    ],
+    "a_hit_of_a_part_of_a_block": [
+        "RECOMPUTE: 'b': 6 hit tokens are not whole blocks of 4",
+        "COMPLETENESS: 'b' hits 1 blocks of [1, 2, 3, 4, 5, 6, 7, 8, 9]; 2 are resident (the next one in block 1)",
+    ],
+    "a_table_with_a_block_too_few": [
+        "ADMISSION: 'a' has 9 tokens and 2 blocks; 3 are needed",
+    ],
+    "a_table_with_a_block_too_many": [
+        "ADMISSION: 'a' has 9 tokens and 4 blocks; 3 are needed",
+    ],
+    "an_append_without_the_block_that_it_needs": [
+        "ADMISSION: 'a' has 5 tokens and 1 blocks; 2 are needed",
+    ],
+    "a_miss_of_what_is_resident": [
+        "COMPLETENESS: 'b' hits 0 blocks of [1, 2, 3, 4, 5, 6, 7, 8, 9]; 2 are resident (the next one in block 0)",
+    ],
+    "a_hit_that_stops_short": [
+        "COMPLETENESS: 'b' hits 1 blocks of [1, 2, 3, 4, 5, 6, 7, 8, 9]; 2 are resident (the next one in block 1)",
+    ],
+    "a_lookup_that_stops_short": [
+        "COMPLETENESS: 'lookup' hits 1 blocks of [1, 2, 3, 4, 5, 6, 7, 8, 9]; 2 are resident (the next one in block 1)",
+    ],
+    "a_lookup_without_blocks_that_stops_short": [
+        "COMPLETENESS: 'lookup' hits 1 blocks of [1, 2, 3, 4, 5, 6, 7, 8, 9]; 2 are resident (the next one in block 1)",
+    ],
+    "a_miss_of_what_extends_a_block_rolled_back_and_computed_again": [
+        "COMPLETENESS: 'lookup' hits 1 blocks of [1, 2, 3, 4, 5, 6, 7, 8, 9]; 2 are resident (the next one in block 1)",
+    ],
+    "an_eviction_of_the_more_recently_released": [
+        "EVICTION: 'c' takes new blocks [1]; by the order of release they are [0]",
+    ],
+    "an_eviction_of_a_prefix_before_what_extends_it": [
+        "EVICTION: block 0 is taken while blocks that extend its content are still cached",
+    ],
+    "a_free_block_out_of_order": [
+        "EXACT: 'a' takes new blocks [1]; by the order of release they are [0]",
+    ],
+    "a_cached_block_while_a_free_one_is_left": [
+        "EXACT: 'b' takes new blocks [0]; by the order of release they are [1]",
+    ],
+    "a_hit_on_the_owner_that_was_published_later": [
+        "EXACT: 'c' hits blocks [1]; by the policy they are [0]",
+    ],
+    "a_copy_of_a_tail_that_nobody_else_holds": [
+        "EXACT: append to 'a' replaced its tail block 0, which nobody else holds",
+    ],
+}
+"""What is said of each provocation: who, where, and what would have been right."""
+
+
 @pytest.mark.parametrize(
     ("kind", "provocation"), [pytest.param(kind, play, id=f"{kind.id}: {play.__name__}") for kind, play in PROVOCATIONS]
 )
 def test_an_unsound_choice_is_charged_to_its_property(kind: type[Violation], provocation: Provocation):
     judge = provocation()
     assert charged(judge) is kind
-    assert all(found.message for found in judge.findings)
+    assert [str(found) for found in judge.findings] == MESSAGES[provocation.__name__]
 
 
 def test_everything_that_the_judge_can_accuse_is_provoked():
     words = set(re.findall(r"\b[A-Z][a-z]+\b", inspect.getsource(inspect.getmodule(Judge))))
     accused = {kind for kind in PROPERTIES.values() if kind.__name__ in words}
     assert {kind for kind, _ in PROVOCATIONS} == accused
+
+
+def test_long_histories_are_shown_by_their_ends():
+    judge = judge_of(num_blocks=40, block_size=4)
+    tokens = list(range(100))
+    admit(judge, "a", [*tokens, 7])
+    say(judge, "b", [*tokens[:-1], 100, 7], 100, list(range(26)))
+    (found,) = judge.findings
+    wanted, held = [*range(36, 99), 100], [*range(36, 100)]
+    assert found.message == f"'b' hits block 24 (logical 24) for tokens {wanted}; it holds {held}"
+
+
+def test_a_history_in_a_namespace_is_shown_with_it():
+    judge = judge_of()
+    admit(judge, "a", [1, 2, 3, 4, 5], (("salt", "s"),))
+    say(judge, "b", [1, 2, 3, 9, 5], 4, [0, 2])
+    (found,) = judge.findings
+    assert found.message.endswith("for tokens [1, 2, 3, 9]; it holds [1, 2, 3, 4] in (('salt', 's'),)")
+
+
+def test_a_long_prompt_is_shown_by_its_beginning():
+    judge = judge_of(num_blocks=40, block_size=4)
+    admit(judge, "a", range(41))
+    say(judge, "b", list(range(41)), 4, [0, *range(11, 21)])
+    (found,) = judge.findings
+    assert found.message == (f"'b' hits 1 blocks of {[*range(32)]}; 10 are resident (the next one in block 1)")
 
 
 # ---- a step's arrays -------------------------------------------------------------------------------------------------
