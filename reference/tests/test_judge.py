@@ -862,6 +862,14 @@ def arrays() -> tuple[Judge, object, dict[str, list]]:
     )
 
 
+def counted(tables: int, lengths: int, cu_seqlens: int, positions: int, slots: int, packed: int, rows: int) -> str:
+    """What is said of arrays that are too many or too few for that step."""
+    return (
+        f"a step of 2 sequences and 5 tokens has {tables} tables, {lengths} context lengths, {cu_seqlens} cu_seqlens "
+        f"and {positions} positions, {slots} slots, {packed} packed rows, {rows} row sequences"
+    )
+
+
 def test_right_arrays_are_accused_of_nothing():
     judge, passage, right = arrays()
     judge.judge_batch(passage, **right)
@@ -869,31 +877,36 @@ def test_right_arrays_are_accused_of_nothing():
 
 
 @pytest.mark.parametrize(
-    ("name", "wrong"),
+    ("name", "wrong", "said"),
     [
-        ("tables", [[0, 2, 1], [3, -1, -1]]),
-        ("tables", [[0, 1, 2], [3, 0, 0]]),
-        ("tables", [[0, 1, 2]]),
-        ("context_lengths", [6, 1]),
-        ("context_lengths", [9, 1]),
-        ("cu_seqlens", [0, 3, 5]),
-        ("cu_seqlens", [0, 4, 4]),
-        ("cu_seqlens", [1, 4, 5]),
-        ("packed_rows", [0, 1, 2, 4, 3]),
-        ("packed_rows", [0, 1, 2, 3]),
-        ("row_sequences", [0, 0, 0, 1, 1]),
-        ("positions", [0, 1, 2, 3, 0]),
-        ("positions", [3, 4, 5, 6, 1]),
-        ("slots", [3, 4, 5, 7, 12]),
-        ("slots", [3, 8, 9, 10, 12]),
-        ("slots", [-1, 4, 5, 6, 12]),
-        ("slots", [3, 4, 5, 6]),
+        ("tables", [[0, 2, 1], [3, -1, -1]], ["the step's block table of 'a' is [0, 2, 1], its table [0, 1, 2]"]),
+        ("tables", [[0, 1, 2], [3, 0, 0]], ["the step's block table of 'b' is [3, 0, 0], its table [3]"]),
+        ("tables", [[0, 1, 2]], [counted(1, 2, 3, 5, 5, 5, 5)]),
+        ("context_lengths", [6, 1], ["context length of 'a' is 6, not 7"]),
+        ("context_lengths", [9, 1], ["context length of 'a' is 9, not 7"]),
+        (
+            "cu_seqlens",
+            [0, 3, 5],
+            ["cu_seqlens has 'a' at 0 to 3, not 0 to 4", "cu_seqlens has 'b' at 3 to 5, not 4 to 5"],
+        ),
+        ("cu_seqlens", [0, 4, 4], ["cu_seqlens has 'b' at 4 to 4, not 4 to 5"]),
+        ("cu_seqlens", [1, 4, 5], ["cu_seqlens has 'a' at 1 to 4, not 0 to 4"]),
+        ("packed_rows", [0, 1, 2, 4, 3], ["packed rows are [0, 1, 2, 4, 3], not 0 to 4"]),
+        ("packed_rows", [0, 1, 2, 3], [counted(2, 2, 3, 5, 5, 4, 5)]),
+        ("row_sequences", [0, 0, 0, 1, 1], ["rows 0 to 3 belong to sequence 0, not [0, 0, 0, 1]"]),
+        ("positions", [0, 1, 2, 3, 0], ["positions of 'a' are [0, 1, 2, 3], not 3 to 6"]),
+        ("positions", [3, 4, 5, 6, 1], ["positions of 'b' are [1], not 0 to 0"]),
+        ("slots", [3, 4, 5, 7, 12], ["slots of 'a' for positions 4 to 6 are [4, 5, 7], not [4, 5, 6]"]),
+        ("slots", [3, 8, 9, 10, 12], ["slots of 'a' for positions 4 to 6 are [8, 9, 10], not [4, 5, 6]"]),
+        ("slots", [-1, 4, 5, 6, 12], ["slots of 'a' for positions 3 to 3 are [-1], not [3]"]),
+        ("slots", [3, 4, 5, 6], [counted(2, 2, 3, 5, 4, 5, 5)]),
     ],
 )
-def test_a_wrong_array_is_accused_of_mapping(name: str, wrong: list):
+def test_a_wrong_array_is_accused_of_mapping(name: str, wrong: list, said: list[str]):
     judge, passage, right = arrays()
     judge.judge_batch(passage, **{**right, name: wrong})
     assert charged(judge) is Mapping
+    assert [found.message for found in judge.findings] == said
 
 
 @pytest.mark.parametrize(("slots", "kind"), [([-1], None), ([7], Mapping)])
