@@ -186,6 +186,13 @@ def a_hit_across_namespaces():
 
 
 @provokes(Isolation)
+def a_lookup_that_names_a_block_of_another_namespace():
+    judge = with_prompt()
+    judge.after_lookup(PROMPT, (("salt", "s"),), 4, [0])
+    return judge
+
+
+@provokes(Isolation)
 def a_hit_in_the_default_namespace_on_a_salted_block():
     judge = judge_of()
     admit(judge, "a", PROMPT, (("salt", ""),))
@@ -623,6 +630,10 @@ MESSAGES = {
         "ISOLATION: 'b' hits block 1 (logical 1) for tokens [1, 2, 3, 4, 5, 6, 7, 8] in namespace (('salt', 's'),); "
         "it was written in namespace ()",
     ],
+    "a_lookup_that_names_a_block_of_another_namespace": [
+        "ISOLATION: 'lookup' hits block 0 (logical 0) for tokens [1, 2, 3, 4] in namespace (('salt', 's'),); "
+        "it was written in namespace ()",
+    ],
     "a_hit_in_the_default_namespace_on_a_salted_block": [
         "ISOLATION: 'b' hits block 0 (logical 0) for tokens [1, 2, 3, 4] in namespace (); "
         "it was written in namespace (('salt', ''),)",
@@ -909,6 +920,20 @@ def test_a_wrong_array_is_accused_of_mapping(name: str, wrong: list, said: list[
     assert [found.message for found in judge.findings] == said
 
 
+def test_long_arrays_are_shown_by_their_beginning():
+    judge = judge_of(num_blocks=10, block_size=40)
+    allocate(judge, "a", range(40))
+    passage = dispatch_all(judge, "a")
+    wrong = [*range(1, 41)]
+    judge.judge_batch(passage, [[0]], [40], [0, 40], wrong, [0] * 40, wrong, wrong)
+    shown, right = [*range(1, 33)], [*range(32)]
+    assert [found.message for found in judge.findings] == [
+        f"packed rows are {shown}, not 0 to 39",
+        f"positions of 'a' are {shown}, not 0 to 39",
+        f"slots of 'a' for positions 0 to 39 are {shown}, not {right}",
+    ]
+
+
 @pytest.mark.parametrize(("slots", "kind"), [([-1], None), ([7], Mapping)])
 def test_what_is_in_the_cache_already_is_not_written_again(slots: list[int], kind: type[Violation] | None):
     judge = judge_of(reuse="last_token")
@@ -1101,6 +1126,17 @@ def test_reserved_blocks_are_no_capacity():
 def test_a_lookup_without_blocks_is_judged_by_its_length():
     assert lookup_says(with_prompt(), PROMPT, 8, None).findings == []
     assert lookup_says(with_prompt(), PROMPT, 8, [0, 1]).findings == []
+
+
+@pytest.mark.parametrize(
+    ("blocks", "kind"), [([0, 1, 2], None), (None, None), ([0, 1], Completeness), ([0, 1, 3], Mapping)]
+)
+def test_a_lookup_in_blocks_of_one_slot_is_read_by_its_last_block(
+    blocks: list[int] | None, kind: type[Violation] | None
+):
+    judge = judge_of(block_size=1, reuse="last_token")
+    admit(judge, "a", PROMPT[:3])
+    assert charged(lookup_says(judge, PROMPT[:3], 2, blocks)) is kind
 
 
 @pytest.mark.parametrize("blocks", [1, 2, 3])
