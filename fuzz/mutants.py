@@ -92,6 +92,7 @@ SUITES = {
         ("judge.py", "slots.py", "histories.py", "predictor.py", "verdicts.py", "policy.py", "attention.py"),
         (
             SHORT_WALK,
+            "fuzz/tests/test_regressions.py",
             "reference/tests/test_judge.py",
             "reference/tests/test_events.py",
             "reference/tests/test_slots.py",

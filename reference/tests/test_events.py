@@ -221,12 +221,15 @@ def published_tails() -> Judge:
     return judge
 
 
-@counts(placeholder_appended=2, placeholder_dispatched=2, published_when_named=2)
+@counts(placeholder_appended=4, placeholder_dispatched=4, published_when_named=2)
 def placeholders() -> Judge:
     judge = judge_of()
     for request, token in (("a", 1), ("b", 2)):
         admit(judge, request, [token] * 2)
-        append(judge, request, [5, -1])
+        append(judge, request, [-1])
+        run(judge, request)
+        fill(judge, request, 2, [5])  # the block is not full
+        append(judge, request, [-1])
         run(judge, request)
         fill(judge, request, 3, [6])
     return judge

@@ -1149,6 +1149,44 @@ def test_blocks_of_one_slot_leave_the_last_token_under_last_token(blocks: int):
     assert judge.findings == []
 
 
+def copied_under_a_rollback(duplicates: bool, **options: object) -> Judge:
+    """ "a" has computed three blocks, 0 to 2, and the step in flight copies the last one of them. Then "a" was cut to
+    its first token. With `duplicates` the first two are cached in blocks 3 and 4, too.
+    """
+    judge = judge_of(block_size=2, **options)
+    admit(judge, "a", [1])
+    append(judge, "a", [1, 2, 2, 3, 3])
+    if duplicates:
+        allocate(judge, "d", [1, 1, 2, 2])
+        run(judge, "a", "d")
+        free(judge, "d")
+    else:
+        run(judge, "a")
+    assert allocate(judge, "b", [1, 1, 2, 2, 3, 3, 9])[:3] == [0, 1, 2]
+    truncate(judge, "a", 5)
+    append(judge, "a", [7])
+    step = dispatch_all(judge, "a")
+    free(judge, "b")
+    truncate(judge, "a", 1)
+    assert judge.references[2] == 1 and judge.published[2] is not None
+    complete(judge, step)
+    return judge
+
+
+def test_a_copy_s_source_makes_the_prefix_that_nobody_holds_younger():
+    judge = copied_under_a_rollback(duplicates=True)
+    assert list(judge.predictor.cached) == [2, 4, 3]
+    assert judge.findings == []
+
+
+@pytest.mark.parametrize(("duplicates", "exact"), [(False, True), (True, False)])
+def test_a_copy_s_source_is_given_back_where_there_is_no_such_prefix_or_no_order(duplicates: bool, exact: bool):
+    judge = copied_under_a_rollback(duplicates, exact=exact)
+    assert judge.cached == 1 + 2 * duplicates
+    assert judge.references[2] == 0
+    assert judge.findings == []
+
+
 def test_events_are_counted():
     judge = forked()
     append(judge, "c", [9])
