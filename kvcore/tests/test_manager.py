@@ -15,6 +15,7 @@ from kvcore import (
     Namespace,
     NeverFits,
     OutOfBlocks,
+    Refusal,
     ReusePolicy,
     Sequence,
     Step,
@@ -220,6 +221,31 @@ def test_an_append_is_refused_when_it_must_wait_and_when_it_never_fits():
         manager.append("a", [1])
     with pytest.raises(NeverFits):
         manager.append("a", range(5))
+
+
+def test_a_refusal_says_what_is_needed_what_is_there_and_what_to_do():
+    manager = manager_of(4, 2)
+    admit(manager, "a", [1, 2, 3])
+    manager.allocate("b", [4])
+    for call, said in (
+        (lambda: manager.allocate("x", range(9)), "needs 5 blocks for 9 tokens; 1 of 4 are available; reject it"),
+        (
+            lambda: manager.allocate("x", range(10, 14)),
+            "needs 2 blocks; 1 of 4 are available; wait until others are freed",
+        ),
+        (
+            lambda: manager.append("a", range(6)),
+            "would need 5 blocks in all; 1 of 4 are available; finish it, or reject it",
+        ),
+        (
+            lambda: manager.append("a", range(5)),
+            "needs 2 more blocks; 1 of 4 are available; wait, or free or preempt a request",
+        ),
+    ):
+        with pytest.raises(Refusal) as caught:
+            call()
+        assert str(caught.value).partition(" ")[0] == "request"
+        assert str(caught.value).partition("' ")[2] == said
 
 
 def test_dispatch_takes_no_block():
