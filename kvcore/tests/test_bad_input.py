@@ -425,9 +425,7 @@ def test_hash_bits_are_from_0_to_128(bits: Any):
 @pytest.mark.parametrize("part", ["model", "weights", "adapter", "media", "salt"])
 @pytest.mark.parametrize("value", [0, b"x", 1.5, ["x"], False])
 def test_namespace_parts_are_none_or_strings(part: str, value: Any):
-    words = (
-        f"{part} must be None or a string, got {re.escape(repr(value))}; encode other values into a string yourself$"
-    )
+    words = f"{part} must be None or a string, got {re.escape(repr(value))}; encode other values into a string "
     with pytest.raises(InvalidNamespace, match=f"{words}yourself$"):
         Namespace(**{part: value})
 
