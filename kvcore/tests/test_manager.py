@@ -16,6 +16,7 @@ from kvcore import (
     NeverFits,
     OutOfBlocks,
     Refusal,
+    RepeatedRequest,
     ReusePolicy,
     Sequence,
     Step,
@@ -730,6 +731,16 @@ def test_a_later_step_may_read_what_an_earlier_one_in_flight_writes():
     assert hits(manager, range(6)) == 4
     manager.complete(second)
     assert a.computed == 6
+
+
+def test_the_request_that_appears_twice_in_a_step_is_named():
+    manager = manager_of(8, 2)
+    for request in "abc":
+        manager.allocate(request, [1, 2, 3])
+    with pytest.raises(
+        RepeatedRequest, match=r"^request 'b' appears twice in one step; give the sum of its counts once$"
+    ):
+        manager.dispatch([("a", 1), ("b", 1), ("c", 1), ("b", 2)])
 
 
 def test_steps_are_numbered_in_order_of_dispatch():
