@@ -1154,10 +1154,18 @@ def test_a_match_for_other_tokens_or_another_namespace_is_told():
     manager = manager_of()
     match = manager.lookup([1, 2])
     words = "^the match was made for other tokens or another namespace; look up again$"
-    for tokens, namespace in (([1, 3], Namespace()), ([1, 2], Namespace(salt="s"))):
+    for tokens, namespace in (
+        ([1, 3], Namespace()),
+        (array("i", [1, 3]), Namespace()),
+        ([1, 2], Namespace(salt="s")),
+        (array("i", [1, 2]), Namespace(salt="s")),
+    ):
         with pytest.raises(MatchMismatch, match=words):
             manager.allocate("a", tokens, namespace, match)
     manager.allocate("a", [1, 2], Namespace(), match)
+    given = array("i", [1, 2])
+    taken = manager.allocate("b", given, Namespace(), match).tokens
+    assert taken == given and taken is not given and taken is not match._tokens
 
 
 def test_a_match_serves_several_requests():
