@@ -11,6 +11,8 @@ import pytest
 from kvcore import (
     UNKNOWN,
     BlockManager,
+    EmptyDispatch,
+    InvalidCount,
     MatchMismatch,
     Namespace,
     NeverFits,
@@ -247,6 +249,21 @@ def test_a_refusal_says_what_is_needed_what_is_there_and_what_to_do():
             call()
         assert str(caught.value).partition(" ")[0] == "request"
         assert str(caught.value).partition("' ")[2] == said
+    manager.free("a")
+    with pytest.raises(OutOfBlocks, match=r"^request 'x' needs 4 blocks; 3 of 4 are available; wait until"):
+        manager.allocate("x", range(1, 9))  # one of them is cached
+
+
+def test_a_bad_step_is_told_what_a_step_is():
+    manager = manager_of(4, 2)
+    with pytest.raises(InvalidCount, match=r"^a step is made of \(request, count\) pairs, got 5$"):
+        manager.dispatch([5])
+    with pytest.raises(EmptyDispatch, match=r"^a step needs at least one \(request, count\); skip the step instead$"):
+        manager.dispatch([])
+    manager.allocate("a", [1, 2])
+    words = r"^request 'a': cannot schedule 3 tokens; 2 are unscheduled, give a Python int from 1 to that "
+    with pytest.raises(InvalidCount, match=words):
+        manager.dispatch([("a", 3)])
 
 
 def test_dispatch_takes_no_block():

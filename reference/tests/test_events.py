@@ -108,6 +108,17 @@ def evictions_after_a_shared_prefix() -> Judge:
     return judge
 
 
+@counts(evicted=2, hit_on_an_active_block=2)
+def evictions_after_a_prefix_held_once() -> Judge:
+    judge = judge_of(4)
+    admit(judge, "a", range(4))
+    for last in (8, 9):
+        admit(judge, "b", [*range(7), last])
+        free(judge, "b")
+    allocate(judge, "d", [90] * 12)
+    return judge
+
+
 @counts(fork=2, fork_with_a_shared_tail=2, copy_on_write=2, copy_on_write_at_the_last_slot=2)
 def copies() -> Judge:
     judge = judge_of()

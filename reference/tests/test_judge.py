@@ -557,6 +557,18 @@ def an_eviction_of_a_prefix_before_what_extends_it():
     return say(judge, "b", [90, 90, 90, 90, 90], 0, [2, 0])
 
 
+@provokes(Eviction)
+def an_eviction_of_a_prefix_when_one_of_two_that_extend_it_has_gone():
+    judge = judge_of(4, exact=False)
+    admit(judge, "a", [*range(4), 5, 5, 5, 5, 9])
+    admit(judge, "b", [*range(4), 6, 6, 6, 6])
+    free(judge, "a")
+    free(judge, "b")
+    say(judge, "c", [90] * 8, 0, [2, 1])
+    assert judge.findings == []
+    return say(judge, "d", [91], 0, [0])
+
+
 @provokes(Exact)
 def a_free_block_out_of_order():
     return say(judge_of(), "a", [1], 0, [1])
@@ -789,6 +801,9 @@ MESSAGES = {
         "EVICTION: 'c' takes new blocks [1]; by the order of release they are [0]",
     ],
     "an_eviction_of_a_prefix_before_what_extends_it": [
+        "EVICTION: block 0 is taken while blocks that extend its content are still cached",
+    ],
+    "an_eviction_of_a_prefix_when_one_of_two_that_extend_it_has_gone": [
         "EVICTION: block 0 is taken while blocks that extend its content are still cached",
     ],
     "a_free_block_out_of_order": [
