@@ -406,6 +406,21 @@ def test_the_other_fields_say_what_they_may_be(field: str, value: Any, words: st
         CacheConfig(num_blocks=4, **{field: value})
 
 
+def test_a_hash_function_takes_any_bytes_and_returns_bytes():
+    given = []
+
+    def picky(data: bytes) -> bytes:
+        given.append(data)
+        raise ValueError("nothing to hash")
+
+    words = r"^hash_function must take any bytes; given none it raised ValueError\('nothing to hash'\)$"
+    with pytest.raises(InvalidConfiguration, match=words):
+        CacheConfig(num_blocks=4, hash_function=picky)
+    assert given == [b""]
+    with pytest.raises(InvalidConfiguration, match=r"^hash_function must return bytes, got 0$"):
+        CacheConfig(num_blocks=4, hash_function=len)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 16, 2**31 - 1])
 def test_a_block_size_need_not_be_a_power_of_two(size: int):
     assert CacheConfig(num_blocks=2**31 - 1, block_size=size).block_size == size
