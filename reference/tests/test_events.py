@@ -258,10 +258,10 @@ def steps_in_flight() -> Judge:
     return judge
 
 
-@counts(freed_while_in_flight=2, published_after_free=2)
+@counts(freed_while_in_flight=3, published_after_free=2)
 def freed_in_flight() -> Judge:
     judge = judge_of()
-    for request, tokens in (("a", [1] * 4), ("b", [2] * 4)):
+    for request, tokens in (("a", [1] * 4), ("b", [2] * 4), ("c", [3] * 2)):
         allocate(judge, request, tokens)
         step = dispatch_all(judge, request)
         free(judge, request)

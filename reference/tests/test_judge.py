@@ -27,6 +27,7 @@ from reference import (
     Judge,
     Lifetime,
     Mapping,
+    Passage,
     Publish,
     Recompute,
     Rollback,
@@ -1017,6 +1018,32 @@ def test_steps_complete_once_and_in_order():
     assert judge.before_complete(first) == "AlreadyCompleted"
     complete(judge, second)
     assert judge.before_complete(second) == "AlreadyCompleted"
+
+
+def test_passages_are_numbered_and_begin_with_nothing_done():
+    judge = judge_of()
+    allocate(judge, "a", [1, 2, 3])
+    passages = [dispatch(judge, ("a", 1)) for _ in range(3)]
+    assert [passage.number for passage in passages] == [0, 1, 2]
+    assert [passage.done for passage in passages] == [False] * 3
+    assert Passage(5, []).copies == []
+
+
+def test_placeholders_add_up():
+    judge = judge_of()
+    admit(judge, "a", [1])
+    append(judge, "a", [-1])
+    append(judge, "a", [2, -1])
+    assert judge.lines["a"].unnamed == 2
+
+
+@pytest.mark.parametrize("pair", [(0, 8), (8, 0), (-1, 0), (0, -1), (99, 99)])
+def test_a_copy_from_or_to_nowhere_is_accused_and_followed_no_further(pair: tuple[int, int]):
+    judge = with_prompt()
+    append(judge, "a", [7])
+    judge.after_dispatch([("a", 1)], [pair])
+    assert charged(judge) is Exclusive
+    assert [judge.slots.content(block)[1].tolist() for block in range(4)] == [PROMPT[:4], PROMPT[4:8], [9, 7], []]
 
 
 def test_truncations_stay_between_base_and_length():
