@@ -280,7 +280,13 @@ for _position in (2.0, "2", None):
         "'unnamed'",
         repr(_position),
     )
-bad("fill of what has its names", InvalidFill, lambda m, s: m.fill("done", 0, [0]), "'done'", "0 of them unnamed")
+bad(
+    "fill of what has its names",
+    InvalidFill,
+    lambda m, s: m.fill("done", 0, [0, 1]),
+    "positions 0 to 1 are",
+    "0 of them",
+)
 
 
 @pytest.mark.parametrize(("error", "call", "words"), [pytest.param(*rest, id=name) for name, *rest in BAD_CALLS])
@@ -400,9 +406,29 @@ def test_the_other_fields_say_what_they_may_be(field: str, value: Any, words: st
         CacheConfig(num_blocks=4, **{field: value})
 
 
+def test_a_hash_function_takes_any_bytes_and_returns_bytes():
+    given = []
+
+    def picky(data: bytes) -> bytes:
+        given.append(data)
+        raise ValueError("nothing to hash")
+
+    words = r"^hash_function must take any bytes; given none it raised ValueError\('nothing to hash'\)$"
+    with pytest.raises(InvalidConfiguration, match=words):
+        CacheConfig(num_blocks=4, hash_function=picky)
+    assert given == [b""]
+    with pytest.raises(InvalidConfiguration, match=r"^hash_function must return bytes, got 0$"):
+        CacheConfig(num_blocks=4, hash_function=len)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 16, 2**31 - 1])
 def test_a_block_size_need_not_be_a_power_of_two(size: int):
     assert CacheConfig(num_blocks=2**31 - 1, block_size=size).block_size == size
+
+
+def test_the_largest_pool_has_as_many_slots_as_both_sizes_allow():
+    config = CacheConfig(num_blocks=2**31 - 1, block_size=2**31 - 1)
+    assert config.num_blocks * config.block_size < 2**62
 
 
 @pytest.mark.parametrize("bits", [-1, 129, 1.5, "8", None])
@@ -414,7 +440,8 @@ def test_hash_bits_are_from_0_to_128(bits: Any):
 @pytest.mark.parametrize("part", ["model", "weights", "adapter", "media", "salt"])
 @pytest.mark.parametrize("value", [0, b"x", 1.5, ["x"], False])
 def test_namespace_parts_are_none_or_strings(part: str, value: Any):
-    with pytest.raises(InvalidNamespace, match=f"{part} must be None or a string, got {re.escape(repr(value))}"):
+    words = f"{part} must be None or a string, got {re.escape(repr(value))}; encode other values into a string "
+    with pytest.raises(InvalidNamespace, match=f"{words}yourself$"):
         Namespace(**{part: value})
 
 

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 
 import pytest
 
 from kvcore import UNKNOWN, BlockManager, Corrupted, Namespace, Refusal, ReusePolicy, invariants, weak_hash
+from kvcore.pool import BlockPool
 
 from .support import admit, cache, dispatch_all, manager_of, run, state
 
@@ -232,8 +233,8 @@ CORRUPTIONS: list[tuple[str, str, Callable[[BlockManager], object]]] = [
     ("conservation", "an active block is free", lambda m: m._pool.free.append(m.sequence("fresh").table[0])),
     ("free-is-empty", "a free block is published", publish_a_free_block),
     ("cached-is-published", "a cached block is not", lambda m: m._pool.index.remove((next(m._pool.cached()),))),
-    ("references", "one too many", lambda m: bump(m, m.sequence("fresh").table[0], 1)),
-    ("references", "one too few", lambda m: bump(m, m.sequence("parent").table[0], -1)),
+    ("references", "one reference too many", lambda m: bump(m, m.sequence("fresh").table[0], 1)),
+    ("references", "one reference too few", lambda m: bump(m, m.sequence("parent").table[0], -1)),
     ("references", "a lost copy", lambda m: setattr(m.sequence("child"), "pending", None)),
     ("ownership", "a lost entry", drop_an_entry),
     ("ownership", "an entry under another link", rename_a_content),
@@ -258,6 +259,42 @@ CORRUPTIONS: list[tuple[str, str, Callable[[BlockManager], object]]] = [
 ]
 
 
+MESSAGES = {
+    "one cached block too many": "cached-count: 2 blocks listed as cached, 3 counted",
+    "one too few": "cached-count: 2 blocks listed as cached, 1 counted",
+    "free twice": "listed-once: blocks [16] are listed more than once as free or cached",
+    "free and cached": "listed-once: blocks [1] are listed more than once as free or cached",
+    "a free block is lost": "conservation: 3 free + 2 cached + 14 active is not 20 blocks",
+    "an active block is free": "conservation: 5 free + 2 cached + 14 active is not 20 blocks",
+    "a free block is published": "free-is-empty: free block 16 is published",
+    "a cached block is not": "cached-is-published: cached block 1 has no content",
+    "one reference too many": "references: block 8 has 2 references, but 1 tables and copies hold it",
+    "one reference too few": "references: block 11 has 1 references, but 2 tables and copies hold it",
+    "a lost copy": "references: block 11 has 2 references, but 1 tables and copies hold it",
+    "a lost entry": "ownership: the index names blocks [0, 2, 3, 5, 6], content is held by [0, 1, 2, 3, 5, 6]",
+    "an entry under another link": "ownership: the index names block 3 under a link that is not its own",
+    "one history, two contents": "content-interned: block 6 holds a history that the index has as another content",
+    "an orphan": "prefix-outlives: block 1 is indexed, but the content before it is neither held nor kept",
+    "an orphan that a block holds": "orphans: a content that a block holds is kept as an orphan",
+    "computed beyond scheduled": "counters: request 'fresh': computed 1, scheduled 0, length 3",
+    "scheduled beyond the end": "counters: request 'one': computed 5, scheduled 6, length 5",
+    "negative": "counters: request 'fresh': computed -1, scheduled 0, length 3",
+    "tokens without a block": "table-length: request 'fresh': 5 tokens in 2 blocks of 2",
+    "a block without tokens": "table-length: request 'fresh': 2 tokens in 2 blocks of 2",
+    "a block twice in a table": "table-distinct: request 'fresh' holds a block twice",
+    "published and not computed": "published-computed: request 'fresh': 1 blocks published, 0 tokens computed",
+    "a placeholder too many": "unnamed: request 'one' counts 1 placeholders and has 0",
+    "a placeholder too few": "unnamed: request 'named' counts 0 placeholders and has 1",
+    "another token": "published-history: request 'one': block 3 is not published with the history of logical block 1",
+    "a completed step": "in-flight: step 4 is completed and still in flight",
+    "the same number twice": "in-flight-order: steps in flight are numbered [5, 5]",
+    "out of order": "in-flight-order: steps in flight are numbered [5, 4]",
+    "stale": "packed-table: request 'one': the packed table is [3, 3, 4], the table [2, 3, 4]",
+    "forgotten": "flights: request 'flying' notes (step, place) []; the steps in flight say [(4, 0), (5, 0)]",
+}
+"""What is said of each: the numbers that contradict each other."""
+
+
 def stale(m: BlockManager) -> None:
     """A batch's copy of a table that has changed since."""
     sequence = next(iter(m._sequences.values()))
@@ -277,17 +314,30 @@ def revive(m: BlockManager) -> None:
 
 
 @pytest.mark.parametrize(
-    ("clause", "corrupt"),
-    [pytest.param(clause, corrupt, id=f"{clause}: {what}") for clause, what, corrupt in CORRUPTIONS],
+    ("clause", "what", "corrupt"),
+    [pytest.param(clause, what, corrupt, id=f"{clause}: {what}") for clause, what, corrupt in CORRUPTIONS],
 )
-def test_a_broken_clause_is_found(clause: str, corrupt: Callable[[BlockManager], object]):
+def test_a_broken_clause_is_found(clause: str, what: str, corrupt: Callable[[BlockManager], object]):
     manager = scene()
     manager.check()
     corrupt(manager)
     with pytest.raises(Corrupted) as caught:
         manager.check()
     assert caught.value.clause == clause
-    assert str(caught.value).startswith(f"{clause}: ")
+    assert str(caught.value) == MESSAGES[what]
+    assert MESSAGES[what].startswith(f"{clause}: ")
+
+
+def test_a_ring_that_runs_in_a_circle_is_walked_no_further_than_there_are_blocks(monkeypatch: pytest.MonkeyPatch):
+    manager = scene()
+
+    def circle(pool: BlockPool) -> Iterator[int]:
+        yield from [next(iter(pool.free))] * (pool.num_blocks + 1)
+        raise RuntimeError("walked on")
+
+    monkeypatch.setattr(BlockPool, "cached", circle)
+    with pytest.raises(Corrupted, match=r"^cached-count: 21 blocks listed as cached, 2 counted$"):
+        manager.check()
 
 
 def test_every_clause_has_its_corruption():

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from array import array
 from random import Random
 
 import numpy as np
 import pytest
 
-from kvcore import UNKNOWN, BlockManager, Namespace, NeverFits, OutOfBlocks, ReusePolicy, Step, weak_hash
+from kvcore import (
+    UNKNOWN,
+    BlockManager,
+    EmptyDispatch,
+    InvalidCount,
+    MatchMismatch,
+    Namespace,
+    NeverFits,
+    OutOfBlocks,
+    Refusal,
+    RepeatedRequest,
+    ReusePolicy,
+    Sequence,
+    Step,
+    weak_hash,
+)
 
 from .support import (
     admit,
@@ -210,6 +226,46 @@ def test_an_append_is_refused_when_it_must_wait_and_when_it_never_fits():
         manager.append("a", range(5))
 
 
+def test_a_refusal_says_what_is_needed_what_is_there_and_what_to_do():
+    manager = manager_of(4, 2)
+    admit(manager, "a", [1, 2, 3])
+    manager.allocate("b", [4])
+    for call, said in (
+        (lambda: manager.allocate("x", range(9)), "needs 5 blocks for 9 tokens; 1 of 4 are available; reject it"),
+        (
+            lambda: manager.allocate("x", range(10, 14)),
+            "needs 2 blocks; 1 of 4 are available; wait until others are freed",
+        ),
+        (
+            lambda: manager.append("a", range(6)),
+            "would need 5 blocks in all; 1 of 4 are available; finish it, or reject it",
+        ),
+        (
+            lambda: manager.append("a", range(5)),
+            "needs 2 more blocks; 1 of 4 are available; wait, or free or preempt a request",
+        ),
+    ):
+        with pytest.raises(Refusal) as caught:
+            call()
+        assert str(caught.value).partition(" ")[0] == "request"
+        assert str(caught.value).partition("' ")[2] == said
+    manager.free("a")
+    with pytest.raises(OutOfBlocks, match=r"^request 'x' needs 4 blocks; 3 of 4 are available; wait until"):
+        manager.allocate("x", range(1, 9))  # one of them is cached
+
+
+def test_a_bad_step_is_told_what_a_step_is():
+    manager = manager_of(4, 2)
+    with pytest.raises(InvalidCount, match=r"^a step is made of \(request, count\) pairs, got 5$"):
+        manager.dispatch([5])
+    with pytest.raises(EmptyDispatch, match=r"^a step needs at least one \(request, count\); skip the step instead$"):
+        manager.dispatch([])
+    manager.allocate("a", [1, 2])
+    words = r"^request 'a': cannot schedule 3 tokens; 2 are unscheduled, give a Python int from 1 to that "
+    with pytest.raises(InvalidCount, match=words):
+        manager.dispatch([("a", 3)])
+
+
 def test_dispatch_takes_no_block():
     manager = manager_of(4, 4)
     manager.allocate("a", range(9))
@@ -376,6 +432,14 @@ def test_the_last_sharer_writes_in_place():
     manager.append("c", [9])
     assert manager.sequence("c").table == [0, 1]
     assert run(manager, "c").copies == ()
+
+
+def test_a_fork_has_its_own_name_and_has_hit_nothing():
+    manager = manager_of(8, 2)
+    cache(manager, [1, 2, 3, 4])
+    assert admit(manager, "p", [1, 2, 3, 4, 5]).num_hit_tokens == 4
+    child = manager.fork("p", "c")
+    assert (child.request, child.num_hit_tokens) == ("c", 0)
 
 
 def test_a_fork_at_a_block_edge_needs_no_copy():
@@ -684,6 +748,16 @@ def test_a_later_step_may_read_what_an_earlier_one_in_flight_writes():
     assert hits(manager, range(6)) == 4
     manager.complete(second)
     assert a.computed == 6
+
+
+def test_the_request_that_appears_twice_in_a_step_is_named():
+    manager = manager_of(8, 2)
+    for request in "abc":
+        manager.allocate(request, [1, 2, 3])
+    with pytest.raises(
+        RepeatedRequest, match=r"^request 'b' appears twice in one step; give the sum of its counts once$"
+    ):
+        manager.dispatch([("a", 1), ("b", 1), ("c", 1), ("b", 2)])
 
 
 def test_steps_are_numbered_in_order_of_dispatch():
@@ -1093,6 +1167,24 @@ def test_a_match_saves_the_hashing():
     assert hits(manager, range(9)) == 8
 
 
+def test_a_match_for_other_tokens_or_another_namespace_is_told():
+    manager = manager_of()
+    match = manager.lookup([1, 2])
+    words = "^the match was made for other tokens or another namespace; look up again$"
+    for tokens, namespace in (
+        ([1, 3], Namespace()),
+        (array("i", [1, 3]), Namespace()),
+        ([1, 2], Namespace(salt="s")),
+        (array("i", [1, 2]), Namespace(salt="s")),
+    ):
+        with pytest.raises(MatchMismatch, match=words):
+            manager.allocate("a", tokens, namespace, match)
+    manager.allocate("a", [1, 2], Namespace(), match)
+    given = array("i", [1, 2])
+    taken = manager.allocate("b", given, Namespace(), match).tokens
+    assert taken == given and taken is not given and taken is not match._tokens
+
+
 def test_a_match_serves_several_requests():
     manager = manager_of(8, 4)
     match = manager.lookup(range(9))
@@ -1193,13 +1285,27 @@ def test_statistics_of_a_whole_story():
     run(manager, "f")
     manager.free("b")
     manager.free("f")
-    assert manager.statistics().cached_blocks == 2
+    seen = manager.statistics()
+    assert (seen.free_blocks, seen.cached_blocks, seen.active_blocks) == (2, 2, 0)
     manager.allocate("d", range(30, 38))
     seen = manager.statistics()
     assert (seen.free_blocks, seen.cached_blocks, seen.active_blocks) == (0, 0, 4)
     assert (seen.evicted_tokens, seen.copied_blocks, seen.requests, seen.steps_in_flight) == (4, 1, 1, 0)
     assert (seen.queried_tokens, seen.hit_tokens, seen.refusals) == (14, 2, 2)
     assert zero == type(zero)(4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+
+
+def test_every_copy_and_every_refusal_is_counted():
+    manager = manager_of(8, 2)
+    admit(manager, "p", [1])
+    for number, child in enumerate("abc", 1):
+        manager.fork("p", child)
+        manager.append(child, [2])
+        for _ in range(2):
+            with pytest.raises(OutOfBlocks):
+                manager.allocate("x", range(16))
+        seen = manager.statistics()
+        assert (seen.copied_blocks, seen.refusals) == (number, 2 * number)
 
 
 def test_a_reset_is_no_eviction():
@@ -1218,6 +1324,16 @@ def test_sequences_and_steps_say_what_they_are():
     manager.complete(step)
     assert repr(step) == "<Step 0: ['a'], completed>"
     assert manager.sequence("a") is sequence
+
+
+def test_a_new_sequence_counts_nothing():
+    sequence = Sequence("a", Namespace(), array("i", [1, 2, 3]), [4, 5], 0)
+    counts = (sequence.num_hit_tokens, sequence.scheduled, sequence.computed, sequence.published, sequence.written_from)
+    assert counts == (0, 0, 0, 0, 0)
+    assert (sequence.base, sequence.unnamed, sequence.freed) == (3, 0, False)
+    assert (sequence.packed_table().typecode, sequence.packed_table().tolist()) == ("i", [4, 5])
+    step = Step(object(), 7, [sequence], [0], [3])
+    assert (step.number, step.completed, step.copies, step.batch) == (7, False, (), None)
 
 
 def test_a_request_id_can_be_any_hashable():

@@ -93,6 +93,42 @@ def test_a_block_with_several_references_comes_back_with_the_last():
     assert pool.references == [0, 0] and list(pool.free) == [1, 0]
 
 
+def chain_cached(*released: int) -> BlockPool:
+    """Blocks 0 to 3 hold one history, a content each, and block 4 another; `released` are cached, in this order."""
+    pool = BlockPool(5)
+    pool.take(5)
+    pool.index.publish(range(4), pool.index.root(b""), [b"%d" % block for block in range(4)])
+    publish(pool, 4)
+    pool.release(released)
+    return pool
+
+
+def test_what_is_released_alone_makes_the_whole_prefix_younger_than_itself():
+    pool = chain_cached(2, 1, 0, 4)
+    pool.release_alone([3])
+    assert list(pool.cached()) == [4, 3, 2, 1, 0]
+
+
+def test_what_is_released_alone_refreshes_the_prefix_only_up_to_an_active_owner():
+    pool = chain_cached(0, 4)
+    pool.release_alone([3])
+    assert list(pool.cached()) == [0, 4, 3]
+    pool.release_alone([2])
+    assert list(pool.cached()) == [0, 4, 3, 2]
+
+
+def test_nobody_is_told_of_no_blocks():
+    told: list[list[int]] = []
+    pool = BlockPool(3, told.append)
+    pool.take(3)
+    publish(pool, 0)
+    pool.pin([1])
+    pool.release([0, 1])
+    assert told == []
+    pool.release([1])
+    assert told == [[1]]
+
+
 def test_forget_appends_the_cached_blocks_to_the_free_ones_in_order():
     pool = pool_with_cached(5, 4, 1)
     pool.release([0])

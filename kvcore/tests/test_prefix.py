@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pytest
 
 from kvcore.prefix import PrefixIndex
@@ -164,6 +166,14 @@ def test_removing_what_is_not_there_changes_nothing():
     index = index_with(([1], [P]))
     index.remove([2, 2])
     assert walk(index, P) == [1]
+    index.remove([2, 1])
+    assert walk(index, P) == []
+
+
+def test_blocks_and_links_come_in_pairs():
+    index = PrefixIndex(4)
+    with pytest.raises(ValueError, match="argument 2"):
+        index.publish([1, 2], index.root(b""), [P])
 
 
 # ---- rollback --------------------------------------------------------------------------------------------------------
@@ -241,11 +251,77 @@ def test_orphans_are_swept_out_under_colliding_links_too():
     assert len(list(index.orphans())) <= 2 * 17
 
 
+def roll_back(index: PrefixIndex, block: int, *numbers: int) -> list[int]:
+    """Publishes each number in `block` and rolls it back; says how many orphans there are after each."""
+    kept = []
+    for number in numbers:
+        index.publish([block], index.root(b""), [b"junk %d" % number])
+        index.withdraw(block)
+        kept.append(len(list(index.orphans())))
+    return kept
+
+
+def test_orphans_are_swept_out_when_there_are_more_than_blocks():
+    assert roll_back(PrefixIndex(4), 0, *range(12)) == [1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1, 2]
+
+
+def test_an_orphan_that_comes_back_counts_no_more():
+    index = PrefixIndex(4)
+    assert roll_back(index, 0, 1, 2, 3, 4) == [1, 2, 3, 4]
+    assert roll_back(index, 0, 1, 1, 2) == [4, 4, 4]
+    assert roll_back(index, 0, 5) == [0]
+
+
+def test_a_sweep_keeps_what_is_extended_indirectly_and_waits_for_twice_as_many():
+    index = PrefixIndex(16)
+    chain = [b"%d" % number for number in range(11)]
+    index.publish(range(11), index.root(b""), chain)
+    for block in range(10):
+        index.withdraw(block)
+    assert roll_back(index, 15, *range(7)) == [11, 12, 13, 14, 15, 16, 10]
+    assert roll_back(index, 15, *range(11)) == [*range(11, 21), 10]
+    index.publish(range(10), index.root(b""), chain[:10])
+    assert walk(index, *chain) == list(range(11))
+
+
+def test_of_two_orphans_under_one_link_one_comes_back_and_the_other_stays():
+    index = index_with(([1, 2, 3], [P, T, X]), ([4, 5, 6], [Q, T, X]))
+    index.withdraw(2)
+    index.withdraw(5)
+    index.publish([1, 2], index.root(b""), [P, T])
+    assert walk(index, P, T, X) == [1, 2, 3]
+    assert len(list(index.orphans())) == 1
+    index.publish([4, 5], index.root(b""), [Q, T])
+    assert walk(index, Q, T, X) == [4, 5, 6]
+    assert list(index.orphans()) == []
+
+
+def test_a_copy_finds_the_same_and_changes_by_itself():
+    index = index_with(([1, 2, 4], [P, T, X]), ([3], [P]), ([8], [Q]))
+    index.withdraw(2)
+    twin = deepcopy(index)
+    assert list(twin) == list(index)
+    assert [content is None for content in twin.held] == [content is None for content in index.held]
+    assert twin.held[1] is twin.held[3] is not index.held[1]
+    assert twin.root(b"") is not index.root(b"")
+    assert walk(twin, P) == [1]
+
+    twin.publish([5, 2], twin.root(b""), [P, T])  # the orphan comes back
+    assert walk(twin, P, T, X) == [1, 2, 4]
+    assert list(twin.orphans()) == []
+    assert walk(index, P, T, X) == [1]
+    assert len(list(index.orphans())) == 1
+    twin.remove([1, 8])
+    assert walk(twin, P) == [3]
+    assert (walk(index, P), walk(index, Q)) == ([1], [8])
+
+
 def test_clear_forgets_orphans():
     index = index_with(([1, 2], [P, T]))
     index.withdraw(1)
     index.clear()
     assert list(index.orphans()) == []
+    assert roll_back(index, 0, *range(17))[-2:] == [16, 0]
 
 
 def test_clear_forgets_everything():

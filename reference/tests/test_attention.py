@@ -260,13 +260,17 @@ def test_the_good_input_is_good():
     [
         ({"queries": [PAIR * 4, PAIR * 2]}, ("queries have 2 heads at position 1", "4 in the first")),
         ({"keys": [PAIR * 2, PAIR * 2, PAIR]}, ("keys have 1 heads at position 2", "all must agree")),
-        ({"values": [PAIR * 2, PAIR * 2, [[1.0, 2.0], [1.0]]]}, ("1 elements in head 1 at position 2", "2 in the")),
+        (
+            {"values": [PAIR * 2, PAIR * 2, [[1.0, 2.0], [1.0]]]},
+            ("1 elements in head 1 at position 2", "2 in the first; all must agree"),
+        ),
         ({"queries": [[]]}, ("queries have 0 heads", "at least 1")),
         ({"keys": [[]] * 3}, ("keys have 0 heads", "at least 1")),
         ({"keys": [[[], []]] * 3}, ("keys have 0 elements a head", "at least 1")),
         ({"keys": [PAIR * 2] * 2}, ("keys are [2, 2, 2], values [3, 2, 2]", "agree")),
         ({"values": [PAIR] * 3}, ("keys are [3, 2, 2], values [3, 1, 2]", "agree")),
         ({"queries": [PAIR * 4] * 4}, ("4 queries for 3 keys", "at most 3")),
+        ({"keys": []}, ("keys are [0, 0, 0], values [3, 2, 2]; they", "agree")),
         ({"keys": [], "values": []}, ("2 queries for 0 keys", "at most 0")),
         ({"queries": [PAIR * 3]}, ("3 query heads for 2 kv heads", "multiple")),
         ({"queries": [PAIR]}, ("1 query heads for 2 kv heads", "multiple")),

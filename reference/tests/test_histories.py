@@ -54,3 +54,8 @@ def test_a_history_knows_its_parent_and_describes_itself():
     assert histories.parent(second) == first and histories.parent(first) == root
     assert histories.describe(second) == ((("salt", "s"),), (1, 2, 3, 4))
     assert histories.describe(root) == ((("salt", "s"),), ())
+
+
+def test_a_placeholder_is_shown_as_it_is():
+    histories = Histories()
+    assert histories.describe(histories.extend(histories.root(()), block(1, -1))) == ((), (1, -1))

@@ -60,6 +60,7 @@ def test_a_placeholder_gets_its_name_where_it_is_written():
     slots = Slots(1)
     slots.write(0, 0, 5, tokens(1, -1))
     slots.name(0, 1, 7)
+    slots.name(0, 2, 8)
     slots.name(0, 3, 8)
     assert slots.content(0) == (5, tokens(1, 7))
 

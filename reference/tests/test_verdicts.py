@@ -55,3 +55,12 @@ def test_a_violation_says_which_and_what():
     assert violation.message == "block 3 was overwritten"
     assert isinstance(violation, AssertionError)
     assert kind().message == ""
+
+
+def test_a_new_property_gets_the_next_rank_and_its_name_as_id():
+    try:
+        kind = type("Extra", (Violation,), {})
+        assert (kind.id, kind.rank) == ("EXTRA", len(PROPERTIES) - 1)
+        assert list(PROPERTIES)[-1] == "EXTRA" and PROPERTIES["EXTRA"] is kind
+    finally:
+        del PROPERTIES["EXTRA"]
