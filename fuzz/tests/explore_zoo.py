@@ -11,6 +11,7 @@ This room may not know: pytest.
 from __future__ import annotations
 
 import argparse
+import json
 import multiprocessing
 import tempfile
 from concurrent.futures import ProcessPoolExecutor
@@ -19,6 +20,7 @@ from time import process_time
 from typing import NamedTuple
 
 from fuzz.explore import Plan, Space, explore
+from fuzz.processes import follow_parent
 from fuzz.zoo import allocator_bugs, find
 from properties.operations import Configuration
 
@@ -57,6 +59,16 @@ SPACES: dict[str, tuple[str, Space]] = {
         "--blocks 3 --max-tokens 4 --alphabet 2 --whole-steps",
         Space(Configuration(num_blocks=3, block_size=1), max_tokens=4, whole_steps=True),
     ),
+    "R": (
+        "--alphabet 1 --max-tokens 3 --reuse last_token --whole-steps --without fork,reset",
+        Space(
+            Configuration(num_blocks=3, block_size=1, reuse="last_token"),
+            alphabet=1,
+            max_tokens=3,
+            whole_steps=True,
+            without=("fork", "reset"),
+        ),
+    ),
     "V": (
         "--blocks 4 --alphabet 1 --max-tokens 4 --whole-steps",
         Space(Configuration(num_blocks=4, block_size=1), alphabet=1, max_tokens=4, whole_steps=True),
@@ -74,7 +86,7 @@ SPACES: dict[str, tuple[str, Space]] = {
 }
 """In the order in which they are tried, cheap ones first."""
 
-STATES = 30_000
+STATES = 15_000
 """Where the search of one space for one bug gives up."""
 
 
@@ -145,17 +157,25 @@ def page(results: list[Result]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="fuzz.tests.explore_zoo", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--write", type=Path, help="the page to write")
+    parser.add_argument("--results", type=Path, help="what is done, one bug a line; read first, then added to")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--bug", action="append", help="only this one; may be repeated")
     chosen = parser.parse_args()
     ids = chosen.bug or [bug.id for bug in allocator_bugs() if bug.by == "walk"]
-    results = []
-    with ProcessPoolExecutor(chosen.workers, multiprocessing.get_context("spawn")) as pool:
-        for result in pool.map(examine, ids):
-            results.append(result)
+    results = {}
+    if chosen.results is not None and chosen.results.exists():
+        lines = chosen.results.read_text(encoding="utf-8").splitlines()
+        results = {result.bug: result for line in lines if (result := Result(*json.loads(line))).bug in ids}
+    left = [bug_id for bug_id in ids if bug_id not in results]
+    with ProcessPoolExecutor(chosen.workers, multiprocessing.get_context("spawn"), follow_parent) as pool:
+        for result in pool.map(examine, left):
+            results[result.bug] = result
             print(*result, find(result.bug).minimum, flush=True)
+            if chosen.results is not None:
+                with chosen.results.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(result) + "\n")
     if chosen.write is not None:
-        chosen.write.write_text(page(results), encoding="utf-8")
+        chosen.write.write_text(page([results[bug_id] for bug_id in ids]), encoding="utf-8")
 
 
 if __name__ == "__main__":
