@@ -49,6 +49,14 @@ SPACES: dict[str, tuple[str, Space]] = {
         "--blocks 2 --no-caching --alphabet 1",
         Space(Configuration(num_blocks=2, block_size=1, caching=False), alphabet=1, max_tokens=2),
     ),
+    "A": (
+        "--blocks 3 --alphabet 1 --drafts 2 --max-tokens 3",
+        Space(Configuration(num_blocks=3, block_size=1), alphabet=1, drafts=2, max_tokens=3),
+    ),
+    "B": (
+        "--blocks 2 --block-size 3 --alphabet 1 --drafts 3 --max-tokens 6 --whole-steps",
+        Space(Configuration(num_blocks=2, block_size=3), alphabet=1, drafts=3, max_tokens=6, whole_steps=True),
+    ),
     "P": (
         "--blocks 3 --block-size 2 --alphabet 1 --max-tokens 5 --whole-steps --reuse last_token",
         Space(

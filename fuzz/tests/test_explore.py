@@ -444,6 +444,8 @@ WHERE = {
     "KC-30": TAILS,
     "VL-2": WEAK,
     "NV-13": WEAK,
+    "MS-4": WEAK,  # two tables that are one list: clones must keep that
+    "KC-14": WEAK,  # the same with tokens
 }
 
 

@@ -199,12 +199,14 @@ class KvcoreTarget:
             twin = steps[id(step)] = _shallow_slots(step)
             twin.starts, twin.ends = step.starts.copy(), step.ends.copy()
         sequences: dict[int, Any] = {}
+        lists: dict[int, Any] = {}
         manager._sequences = {
-            request: _sequence(sequence, sequences, steps) for request, sequence in manager._sequences.items()
+            request: _sequence(sequence, sequences, steps, lists) for request, sequence in manager._sequences.items()
         }
         for step in manager._in_flight:
             steps[id(step)].sequences = [
-                sequences.get(id(sequence)) or _sequence(sequence, sequences, steps) for sequence in step.sequences
+                sequences.get(id(sequence)) or _sequence(sequence, sequences, steps, lists)
+                for sequence in step.sequences
             ]
         manager._in_flight = deque(steps.values())
         return other
@@ -253,6 +255,9 @@ class KvcoreTarget:
                 for line in lines
             ]
         )
+        # Two sequences with one list between them, which a right core never has: by the place of the first.
+        lists = [id(line.table) for line in lines] + [id(line.tokens) for line in lines]
+        shared = tuple([lists.index(one) for one in lists]) if len(set(lists)) < len(lists) else ()
         held, first, more = index.held, index._first, index._more
         size = 4 * self.policy.block_size
         orphans = {id(content) for content in index.orphans()} if index._orphans else ()
@@ -291,6 +296,7 @@ class KvcoreTarget:
             tuple([blocks[block] for block in pool.free]),
             tuple([blocks[block] for block in pool.cached()]),
             shown_lines,
+            shared,
             tuple(contents),
             tuple(published),
             tuple(entries),
@@ -335,11 +341,15 @@ _SLOTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {}
 """By class: all slots at once, which is three times as quick as one by one."""
 
 
-def _sequence(original: Any, sequences: dict[int, Any], steps: dict[int, Any]) -> Any:
-    """A copy of a sequence in the copied `steps`; enters itself in `sequences` by the original's id."""
+def _sequence(original: Any, sequences: dict[int, Any], steps: dict[int, Any], lists: dict[int, Any]) -> Any:
+    """A copy of a sequence in the copied `steps`; enters itself in `sequences` by the original's id.
+
+    lists: copies of tables and tokens by the original's id. Where two sequences share one list by mistake, their copies
+    must share one, too, or exploration would mend the fault that it is there to find."""
     other = sequences[id(original)] = _shallow_slots(original)
-    other.tokens = original.tokens[:]
-    other.table = original.table.copy()
+    tokens, table = original.tokens, original.table
+    other.tokens = lists[id(tokens)] = lists[id(tokens)] if id(tokens) in lists else tokens[:]
+    other.table = lists[id(table)] = lists[id(table)] if id(table) in lists else table.copy()
     if original.packed is not None:
         other.packed = original.packed[:]
     other.flights = [(steps[id(step)], place) for step, place in original.flights]
