@@ -27,3 +27,4 @@ def test_a_planted_fault_is_accused(fault: Fault, mode: str) -> None:
         episodes=300,
     )
     assert found is not None
+    assert found.property_id in getattr(fault, mode), found.message
