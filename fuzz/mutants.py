@@ -132,7 +132,7 @@ use_git_change_detection = false
 def stage(suite: Suite, folder: Path, root: Path = ROOT) -> None:
     """Bring `folder` up to date with the sources: only what has changed is touched, so that old results stand.
 
-    When a test or anything else that is not mutated has changed, the survivors are to be tried again.
+    When a test of the suite or other code that is not mutated has changed, the survivors are to be tried again.
     """
     wanted = {"conftest.py": root / "conftest.py"}
     for room in ROOMS:
@@ -148,7 +148,7 @@ def stage(suite: Suite, folder: Path, root: Path = ROOT) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, target)
             os.utime(target)  # newer than what was made of the old one
-        if name not in mutated and not name.endswith("fuzz/mutants.py"):
+        if name not in mutated and name != "fuzz/mutants.py" and _matters(Path(name), suite):
             digest.update(f"{name}\0".encode() + content)
     for path in [*folder.glob("*/**/*.py")]:
         if path.relative_to(folder).parts[0] in ROOMS and path.relative_to(folder).as_posix() not in wanted:
@@ -166,6 +166,14 @@ def stage(suite: Suite, folder: Path, root: Path = ROOT) -> None:
     if not mark.exists() or mark.read_text() != digest.hexdigest():
         _forget_survivors(folder / "mutants", mutated)
         mark.write_text(digest.hexdigest())
+
+
+def _matters(path: Path, suite: Suite) -> bool:
+    """Whether the file can change a result of the suite: no test that is not one of its own does."""
+    tests = {Path(test.partition("::")[0]) for test in suite.tests}
+    if "tests" not in path.parts or path in tests:
+        return True
+    return not path.name.startswith("test_") and any(test.parent == path.parent for test in tests)
 
 
 def _forget_survivors(folder: Path, files: Iterable[str]) -> None:
@@ -381,18 +389,14 @@ class Row:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
-    def tried(self) -> int:
-        return self.mutants - self.left
-
-    @property
     def score(self) -> float:
-        """Killed, of all that were tried, in percent."""
-        return _percent(self.killed + self.timeout, self.tried)
+        """Killed, of all, in percent. What is not tried yet counts as a survivor."""
+        return _percent(self.killed + self.timeout, self.mutants)
 
     @property
     def strict(self) -> float:
-        """Killed, of those that are not equivalent. A changed message is not equivalent: it counts as a survivor."""
-        return _percent(self.killed + self.timeout, self.tried - self.equivalent)
+        """Killed, of those that are not known to be equivalent. A changed message is not: it counts as a survivor."""
+        return _percent(self.killed + self.timeout, self.mutants - self.equivalent)
 
 
 def _percent(part: int, whole: int) -> float:

@@ -406,6 +406,12 @@ def a_new_block_that_does_not_exist():
     return say(judge_of(exact=False), "a", [1], 0, [8])
 
 
+@provokes(Exclusive)
+def a_block_that_another_holds_after_one_that_does_not_exist():
+    judge = with_prompt()
+    return say(judge, "b", [90] * 5, 0, [8, 0])
+
+
 @provokes(Mapping)
 def a_negative_block():
     return say(judge_of(exact=False), "a", [1], 0, [-1])
@@ -735,6 +741,12 @@ MESSAGES = {
     ],
     "a_new_block_that_does_not_exist": [
         "MAPPING: 'a' is given block 8, which does not exist or is reserved",
+    ],
+    "a_block_that_another_holds_after_one_that_does_not_exist": [
+        "EXACT: 'b' takes new blocks [8, 0]; by the order of release they are [3, 4]",
+        "MAPPING: 'b' is given block 8, which does not exist or is reserved",
+        "EXCLUSIVE: 'b' is given block 0, which 'a' holds",
+        "EVICTION: block 0 is taken while blocks that extend its content are still cached",
     ],
     "a_negative_block": [
         "MAPPING: 'a' is given block -1, which does not exist or is reserved",
