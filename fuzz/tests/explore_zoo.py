@@ -94,6 +94,17 @@ SPACES: dict[str, tuple[str, Space]] = {
 }
 """In the order in which they are tried, cheap ones first."""
 
+WHY = {
+    "NV-5": "a lookup's answer passed to a later allocate is not enumerated",
+    "KC-22": "operations that are wrong in themselves are not enumerated",
+    "KC-23": "operations that are wrong in themselves are not enumerated",
+    "KC-32": "operations that are wrong in themselves are not enumerated",
+    "OF-4": "operations that are wrong in themselves are not enumerated",
+    "KC-1": "not as deep as the shortest known; 13 operations in R, without this bound (docs/explore.md)",
+    "VL-9": "not found: needs a larger space",
+}
+"""Why a bug is not reachable here."""
+
 STATES = 15_000
 """Where the search of one space for one bug gives up."""
 
@@ -158,7 +169,10 @@ def page(results: list[Result]) -> str:
             "| bug | what it is | shrunk |",
             "|---|---|---|",
         ]
-        lines += [f"| {result.bug} | {find(result.bug).title} | {find(result.bug).minimum} |" for result in missing]
+        lines += [
+            f"| {result.bug} | {find(result.bug).title} | {find(result.bug).minimum} | {WHY.get(result.bug, '')} |"
+            for result in missing
+        ]
     return "\n".join([*lines, ""])
 
 
