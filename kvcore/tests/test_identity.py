@@ -71,7 +71,7 @@ def test_numpy_integers_of_every_width_are_tokens(dtype: str):
         iter([1]),
         None,
     ],
-    ids=repr,
+    ids=lambda tokens: type(tokens).__name__,
 )
 def test_what_is_no_token_is_refused(tokens: Any):
     with pytest.raises(InvalidTokens):
