@@ -27,7 +27,7 @@ def chromium() -> str | None:
 
 
 class Browser:
-    """One page in one headless browser. `problems`: console errors, uncaught exceptions, failed and foreign requests."""
+    """One page in one headless browser. `problems`: console errors, uncaught exceptions, requests beyond files."""
 
     def __init__(self, width: int = 1280, height: int = 900, scale: float = 1.0) -> None:
         executable = chromium()
