@@ -11,7 +11,7 @@ from typing import Any
 
 __all__ = ["chart", "heat", "logarithmic"]
 
-WIDTH, HEIGHT = 860, 200
+WIDTH, HEIGHT = 600, 180
 """Of the plot itself; the template leaves room for the labels."""
 
 
@@ -63,6 +63,7 @@ def chart(timeline: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
                 "area": " ".join([start, *forth, *reversed(back)]),
                 "line": " ".join([start, *forth]),
                 "hue": place % 6,
+                "seen": 100 * (top[-1] - floor[-1]) >= max(totals),  # a thinner one is all outline
                 "label": round((y(top[-1]) + y(floor[-1])) / 2, 1),
             }
         )

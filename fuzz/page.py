@@ -15,7 +15,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from properties.ledger import EVENTS
+from properties.ledger import EVENTS, THRESHOLD
 from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 from reference import PROPERTIES
@@ -74,6 +74,7 @@ def render(
         .render(
             summary=summary,
             statements=_statements(),
+            threshold=THRESHOLD,
             sometimes=[
                 {
                     "name": name,

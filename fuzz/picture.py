@@ -79,12 +79,16 @@ def picture(counterexample: Counterexample, factory: TargetFactory) -> dict[str,
     columns = recorder.columns
     if violation is None or run.at < count:
         columns = columns[:count]  # nobody asks how a drain phase went well
+    if not columns:
+        raise NotDrawn("it has no operations")
     for column in columns[count:]:
         column["drain"] = True
     at = len(columns) - 1 if violation is not None else None
     # States are numbered as they appear: those of columns that were cut are the last ones.
-    cells = recorder.cells.values[: 1 + max((max(column["blocks"]) for column in columns), default=max(recorder.start))]
-    lines = recorder.lines.values[: 1 + max((number for column in columns for number in column["requests"]), default=-1)]
+    cells = recorder.cells.values[: 1 + max(max(column["blocks"]) for column in columns)]
+    lines = recorder.lines.values[
+        : 1 + max((number for column in columns for number in column["requests"]), default=-1)
+    ]
     return {
         "target": counterexample.target,
         "configuration": str(configuration),
@@ -99,7 +103,7 @@ def picture(counterexample: Counterexample, factory: TargetFactory) -> dict[str,
         "drain_from": count if len(columns) > count else None,
         "left": max(count - len(columns), 0),
         "owners": names(run.operations[: len(columns)]),
-        "glyphs": _glyphs(cells),
+        "glyphs": _glyphs([*cells, *lines]),
         "start": recorder.start,
         "cells": cells,
         "lines": lines,
@@ -220,7 +224,11 @@ def _flights(session: Session) -> list[str]:
     """Steps in flight, by the run's own numbers, in words."""
     return [
         f"step {number}: "
-        + ", ".join(f"{line.request} {start}–{end - 1}" for line, start, end in passage.spans if end > start)
+        + ", ".join(
+            f"{line.request} {start}" + (f"–{end - 1}" if end - start > 1 else "")
+            for line, start, end in passage.spans
+            if end > start
+        )
         + "".join(f", copies block {source} to {destination}" for source, destination in passage.copies)
         for number, (passage, _) in session.steps.items()
         if not passage.done
@@ -317,22 +325,23 @@ def _short(operation: Operation | None) -> tuple[str, str]:
             return operation.op, ""
 
 
-def _glyphs(cells: list[dict[str, Any]]) -> dict[str, str] | None:
+def _glyphs(holders: list[dict[str, Any]]) -> dict[str, str] | None:
     """Short signs for tokens, by token, where some have more than two digits; else None: they are their own signs."""
-    tokens = list(dict.fromkeys(token for cell in cells for token in cell["tokens"] if token >= 0))
+    tokens = list(dict.fromkeys(token for one in holders for token in one["tokens"] if token >= 0))
     if all(token < 100 for token in tokens):
         return None
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return {
-        str(token): letters[place % 26] + (str(place // 26) if place >= 26 else "") for place, token in enumerate(tokens)
+        str(token): letters[place % 26] + (str(place // 26) if place >= 26 else "")
+        for place, token in enumerate(tokens)
     }
 
 
 # ---- how it is drawn -------------------------------------------------------------------------------------------------
 
-_WIDTHS = ((8, 108), (14, 84), (30, 58), (70, 36))
+_WIDTHS = ((8, 108), (14, 84), (24, 60), (60, 42))
 """(columns at most, pixels of one)."""
-_NARROW = 26
+_NARROW = 32
 _TALL_ROWS = 16
 """Blocks at most for rows of two lines: holders above, tokens below."""
 _HUES = 6
@@ -347,6 +356,7 @@ def layout(data: dict[str, Any]) -> dict[str, Any]:
         {block for column in columns for block in (*column["changed"], *map(int, column["violating"]))}
     ) or list(range(min(data["num_blocks"], 4)))
     glyph_width = 9 + 7 * max((len(str(sign)) for sign in _signs(data)), default=1)
+    tall = len(touched) <= _TALL_ROWS
     rows = []
     for block in touched:
         bars: list[dict[str, Any]] = []
@@ -359,25 +369,43 @@ def layout(data: dict[str, Any]) -> dict[str, Any]:
                 bars.append({"at": place, "span": 1, "cell": number, "wrong": wrong})
         for bar in bars:
             cell = data["cells"][bar["cell"]]
-            room = bar["span"] * width - 12
-            chips = sum(12 + 7 * len(name) for name in cell["holders"][:4]) + 14 * bool(cell["published"])
-            needed = data["block_size"] * glyph_width
-            one_line = needed + (0 if len(touched) <= _TALL_ROWS else chips)
-            bar["label"] = len(touched) <= _TALL_ROWS and room >= 64
-            bar["slots"] = "glyphs" if one_line <= room else "meter"
+            bar |= _fitting(cell, bar["span"] * width, data["block_size"] * glyph_width, tall)
         rows.append({"block": block, "bars": bars})
     untouched = [block for block in range(data["num_blocks"]) if block not in set(touched)]
     return {
         "rows": rows,
         "width": width,
         "heads": "across" if width >= 84 else "down",
-        "tall": len(touched) <= _TALL_ROWS,
+        "tall": tall,
         "untouched": _ranges(untouched),
         "untouched_count": len(untouched),
         "hue": {name: place % _HUES for place, name in enumerate(data["owners"])},
         "selected": next((int(block) for block in columns[at]["violating"]), touched[0])
         if at is not None
         else touched[0],
+    }
+
+
+def _fitting(cell: dict[str, Any], width: int, slots: int, tall: bool) -> dict[str, Any]:
+    """What of `cell` there is room for in a bar: how many names, the word for its state, and its slots as signs, as a
+    meter, or not at all. Colours, and the line of what is published, need no room.
+    """
+    room = width - (16 if tall else 9)
+    chips, used = 0, 0
+    for name in cell["holders"]:
+        needed = 14 + 7 * min(len(name), 12)
+        if chips and used + needed > room:
+            break
+        chips, used = chips + 1, used + needed
+    used += 30 * bool(cell["others"]) + 24 * (chips < len(cell["holders"]))
+    mark = bool(cell["published"]) and used + 14 <= room
+    label = tall and cell["state"] != "active" and used + 14 * mark + 42 <= room
+    left = room if tall else room - used - 14 * mark
+    return {
+        "chips": chips,
+        "mark": mark,
+        "label": label,
+        "slots": "glyphs" if slots <= left else "meter" if left >= 24 else "",
     }
 
 
@@ -388,7 +416,7 @@ def _signs(data: dict[str, Any]) -> list[Any]:
 
 
 def _ranges(blocks: list[int]) -> str:
-    """[1, 2, 3, 7] as "1–3, 7"."""
+    """The blocks with stretches of neighbours as first and last."""
     spans: list[list[int]] = []
     for block in blocks:
         if spans and spans[-1][1] == block - 1:

@@ -99,10 +99,22 @@
           : plural(line.length, "token") + ", " + line.scheduled + " scheduled, " + line.computed + " computed";
         box.append(node("div", "", chip(line.request), node("span", "kvp-dim", counts)));
         if (line.core && line.table.length) box.append(node("p", "kvp-alert", "the core's table is [" + line.core.join(" ") + "]"));
-        const lane = node("div", "kvp-lane"), table = line.table.length ? line.table : line.core || [];
-        const most = Math.min(table.length, size > 16 ? 8 : 24);
+        const lane = node("div", "kvp-lane");
+        const table = line.table.length ? line.table : line.core || [];
+        const most = Math.min(table.length, 48), small = table.length * size > 48;
         for (let logical = 0; logical < most; logical++) {
-          const cell = node("div", "kvp-cell" + (table[logical] === block ? " kvp-on" : "") + (now.violating[table[logical]] ? " kvp-wrong" : ""), node("small", "", "block " + table[logical]));
+          const cell = node("div", "kvp-cell" + (table[logical] === block ? " kvp-on" : "") + (now.violating[table[logical]] ? " kvp-wrong" : ""), node("small", "", (small ? "" : "block ") + table[logical]));
+          if (small && table[logical] !== block) {
+            // Many tokens: only the selected block's are spelled out.
+            const share = Math.max(0, Math.min(size, line.computed - logical * size)) / size, fill = node("i", "");
+            fill.style.width = 100 * share + "%";
+            const meter = node("span", "kvp-meter", fill);
+            cell.title = Math.round(share * size) + " of " + size + " slots computed";
+            cell.classList.add("kvp-small");
+            cell.append(meter);
+            lane.append(cell);
+            continue;
+          }
           const strip = node("div", "kvp-slots");
           for (let place = logical * size; place < Math.min((logical + 1) * size, logical * size + 16); place++) {
             if (place >= line.length) strip.append(slot(undefined, "kvp-none", "no token"));
@@ -131,6 +143,7 @@
       cursor.style.gridColumn = String(column + 2);
       spot.style.gridColumn = String(column + 2);
       spot.style.gridRow = String(row + 2);
+      spot.classList.toggle("kvp-alarmed", Boolean(data.columns[column].violating[block]));
       heads.forEach((head, at) => head.classList.toggle("kvp-here", at === column));
       rows.forEach((one, at) => one.classList.toggle("kvp-on", at === row));
       find("kvp-where").textContent = "operation " + (column + 1) + " of " + (last + 1);
