@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from properties.operations import Allocate, Append, Complete, Dispatch, Fill, Fork, Free, Lookup, Operation, Truncate
 from properties.session import Outcome, Session
-from properties.target import TargetFactory
+from properties.target import Capability, TargetFactory
 from reference import Judge, Line, Violation
 
 from .counterexample import Counterexample, names
@@ -168,6 +169,7 @@ class _Recorder:
                 "changed": [block for block, place in enumerate(places) if place != self._before[block]],
                 "violating": {str(block): reasons for block, reasons in sorted(violating.items())},
                 "blocks": places,
+                "accused": _accused(violation, violating, requests, operation),
                 "requests": [self.lines.put(request) for request in requests],
                 "flights": _flights(session),
             }
@@ -246,13 +248,15 @@ def _violating(
     core's table has it where the model's does not. Puts tables of the core that differ into `requests`.
     """
     reasons: dict[int, list[str]] = {}
-    for block in named_blocks(violation.message, len(cells)):
-        reasons.setdefault(block, []).append("the message names it")
+    for block in named_blocks(violation.message, len(cells), session.judge.policy.block_size):
+        reasons.setdefault(block, []).append("the message is about it")
     for block, cell in enumerate(cells):
         if "core" in cell:
             core = cell["core"]
             told = _counts(core["references"], core["published"])
             reasons.setdefault(block, []).append(f"the core says {told}, the model {_counts_of(cell)}")
+    for block, told in _misfiled(session, cells):
+        reasons.setdefault(block, []).append(told)
     known = {row["request"]: row for row in requests}
     for name in list(dict.fromkeys([*known, *names([operation] if operation is not None else [])])):
         try:
@@ -276,6 +280,42 @@ def _violating(
     return reasons
 
 
+def _accused(
+    violation: Violation | None,
+    violating: dict[int, list[str]],
+    requests: list[dict[str, Any]],
+    operation: Operation | None,
+) -> list[str]:
+    """The requests that a violation is about: those that its message names; where it names nothing, the operation's."""
+    if violation is None:
+        return []
+    named = [row["request"] for row in requests if repr(row["request"]) in violation.message]
+    if named or violating or operation is None:
+        return named
+    own = names([operation])
+    return [row["request"] for row in requests if row["request"] in own]
+
+
+def _misfiled(session: Session, cells: list[dict[str, Any]]) -> Iterator[tuple[int, str]]:
+    """Blocks that a core's queues have and the model's states do not put there, or the other way about."""
+    if Capability.INSPECT not in session.capabilities:
+        return
+    try:
+        shown = session.target.inspect()
+        queues = {"free": list(shown.free or ()), "cached": list(shown.cached or ())}
+    except Exception:  # too broken to say
+        return
+    if shown.free is None or shown.cached is None:
+        return
+    reserved = session.judge.policy.reserved
+    for block, cell in enumerate(cells):
+        listed = [name for name, queue in queues.items() for one in queue if one == block]
+        due = [] if cell["state"] == "active" else [cell["state"]]
+        if listed != due and block not in reserved:
+            told = " and ".join(listed) or "neither free nor cached"
+            yield block, f"the core lists it as {told}, in the model it is {cell['state']}"
+
+
 def _counts(references: int, published: bool) -> str:
     return f"{references} reference{'s' * (references != 1)}, {'published' if published else 'not published'}"
 
@@ -286,18 +326,39 @@ def _counts_of(cell: dict[str, Any]) -> str:
 
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
 _ONE = re.compile(r"(?<!logical )\bblock (\d+)\b")
-_LIST = re.compile(r"\bblocks \[([\d, ]+)\]")
+_LIST = re.compile(r"\[([-\d, ]*)\]")
 
 
-def named_blocks(message: str, num_blocks: int) -> list[int]:
-    """Physical blocks that a violation's message names ("block 3", "blocks [0, 2]"), in ascending order.
+def named_blocks(message: str, num_blocks: int, block_size: int = 1) -> list[int]:
+    """Physical blocks that a violation's message is about, in ascending order.
 
-    Logical blocks and what is quoted (a request may be called anything) do not count."""
+    "block 3" and "blocks [0, 2]" are; of two tables, two orders or two lists of slots, what they differ in. Logical
+    blocks and what is quoted (a request may be called anything) do not count. A message in other words names none."""
     text = _QUOTED.sub("", message)
     found = {int(number) for number in _ONE.findall(text)}
-    for listed in _LIST.findall(text):
-        found |= {int(number) for number in re.findall(r"\d+", listed)}
-    return sorted(block for block in found if block < num_blocks)
+    lists = [[int(number) for number in one.split(",") if number.strip()] for one in _LIST.findall(text)]
+    if " blocks [" in text and lists:
+        found |= set(lists[0])
+    elif "copies [" in text:
+        pairs = re.findall(r"\((\d+), (\d+)\)|(;)", text)  # those made; those due
+        made = {pair[:2] for pair in pairs[: next((at for at, pair in enumerate(pairs) if pair[2]), None)] if pair[0]}
+        due = {pair[:2] for pair in pairs if pair[0]} - made
+        found |= {int(block) for pair in made | due for block in pair}
+    elif "table" in text and len(lists) == 2:
+        found |= _difference(*lists)
+    elif text.startswith("slots of") and len(lists) == 2:
+        found |= {slot // block_size for slot in _difference(*lists) if slot >= 0}
+    elif text.startswith("free [") and len(lists) == 4:  # both queues, and what they should be
+        for shown, due_order in zip(lists[:2], lists[2:], strict=True):
+            found |= next(({one, two} for one, two in zip(shown, due_order, strict=False) if one != two), set())
+    return sorted(block for block in found if 0 <= block < num_blocks)
+
+
+def _difference(shown: list[int], due: list[int]) -> set[int]:
+    """What two lists have in different places, or only one of them has."""
+    differing = {number for one, two in zip(shown, due, strict=False) if one != two for number in (one, two)}
+    longer = shown if len(shown) > len(due) else due
+    return differing | set(longer[min(len(shown), len(due)) :])
 
 
 def _short(operation: Operation | None) -> tuple[str, str]:
@@ -380,10 +441,24 @@ def layout(data: dict[str, Any]) -> dict[str, Any]:
         "untouched": _ranges(untouched),
         "untouched_count": len(untouched),
         "hue": {name: place % _HUES for place, name in enumerate(data["owners"])},
-        "selected": next((int(block) for block in columns[at]["violating"]), touched[0])
-        if at is not None
-        else touched[0],
+        "selected": _selected(data, touched),
     }
+
+
+def _selected(data: dict[str, Any], touched: list[int]) -> int:
+    """The block that one looks at first: a wrong one, else one of the accused request's, else the first to change."""
+    if data["at"] is None:
+        return touched[0]
+    column = data["columns"][data["at"]]
+    tables = [data["lines"][number]["table"] for number in column["requests"]]
+    accused = [
+        block
+        for number, table in zip(column["requests"], tables, strict=True)
+        if data["lines"][number]["request"] in column["accused"]
+        for block in table[-1:]
+    ]
+    choices: tuple[int, ...] = (*map(int, column["violating"]), *accused, *column["changed"], *touched)
+    return choices[0]
 
 
 def _fitting(cell: dict[str, Any], width: int, slots: int, tall: bool) -> dict[str, Any]:

@@ -54,6 +54,7 @@
       const said = wrong ? "✖ " + data.property : now.outcome === "done" ? "✓ done" : now.outcome + (now.reason ? ": " + now.reason : "");
       made.append(node("p", "", node("span", "kvp-badge" + (wrong ? " kvp-wrong" : ""), said)));
       if (wrong) made.append(node("p", "kvp-alert", data.message));
+      if (wrong && !Object.keys(now.violating).length) made.append(node("p", "kvp-dim", "It is about the operation" + (now.accused.length ? " and request " + now.accused.join(", ") : "") + ", not about one block."));
       const list = node("dl", "");
       pairs(list, "changed", now.changed.length ? (now.changed.length > 1 ? "blocks " : "block ") + now.changed.join(", ") : "no block");
       pairs(list, "in flight", now.flights.length ? now.flights.join("; ") : "nothing");
@@ -93,11 +94,12 @@
       if (!now.requests.length) made.append(node("p", "kvp-dim", "none is live"));
       for (const number of now.requests) {
         const line = data.lines[number], size = data.block_size;
-        const box = node("div", "kvp-request");
+        const accused = now.accused.includes(line.request);
+        const box = node("div", "kvp-request" + (accused ? " kvp-wrong" : ""));
         box.dataset.hue = data.hue[line.request] === undefined ? "" : data.hue[line.request];
         const counts = line.core && !line.table.length ? "not admitted by the model; the core's table: [" + line.core.join(" ") + "]"
           : plural(line.length, "token") + ", " + line.scheduled + " scheduled, " + line.computed + " computed";
-        box.append(node("div", "", chip(line.request), node("span", "kvp-dim", counts)));
+        box.append(node("div", "", accused ? node("b", "", "✖") : null, chip(line.request), node("span", "kvp-dim", counts)));
         if (line.core && line.table.length) box.append(node("p", "kvp-alert", "the core's table is [" + line.core.join(" ") + "]"));
         const lane = node("div", "kvp-lane");
         const table = line.table.length ? line.table : line.core || [];
@@ -147,6 +149,10 @@
       heads.forEach((head, at) => head.classList.toggle("kvp-here", at === column));
       rows.forEach((one, at) => one.classList.toggle("kvp-on", at === row));
       find("kvp-where").textContent = "operation " + (column + 1) + " of " + (last + 1);
+      const now = data.columns[column], cell = data.cells[now.blocks[block]];
+      find("kvp-said").textContent = "Operation " + (column + 1) + " of " + (last + 1) + ", " + now.operation + ": "
+        + (column === data.at ? data.property + ", " + data.message : now.outcome + " " + now.reason) + ". Block " + block + ": " + stateOf(cell)
+        + (cell.holders.length ? ", held by " + cell.holders.join(" and ") : "") + (cell.published ? ", published" : "") + ".";
       find("kvp-panel").replaceChildren(aboutOperation(column), aboutBlock(column, block), aboutRequests(column, block));
       figure.dataset.column = column;
       figure.dataset.block = block;

@@ -27,6 +27,7 @@ class Points:
 
     def __init__(self) -> None:
         self.timeline: list[dict[str, Any]] = []
+        self._start = time.monotonic()
 
     def turn(self, engine: str) -> None: ...
 
@@ -35,12 +36,19 @@ class Points:
         self.timeline.append({**point, "by_engine": dict(tally.by_engine)})
 
     def found(self, finding: campaign.Finding) -> None:
-        if self.timeline:
-            self.timeline.append({**self.timeline[-1], "findings": self.timeline[-1]["findings"] + 1})
+        self._again(found=1)
 
     def shrinking(self, operations: int, replays: int) -> None: ...
 
-    def shrunk(self, finding: campaign.Finding) -> None: ...
+    def shrunk(self, finding: campaign.Finding) -> None:
+        self._again(found=0)
+
+    def _again(self, found: int) -> None:
+        """The last point once more, now: nothing is checked while a finding is shrunk."""
+        if self.timeline:
+            last = self.timeline[-1]
+            now = max(time.monotonic() - self._start, last["seconds"])
+            self.timeline.append({**last, "seconds": now, "findings": last["findings"] + found})
 
 
 def report(folder: Path) -> Path:

@@ -17,11 +17,12 @@ from fuzz.chart import chart, heat, logarithmic
 from fuzz.counterexample import Counterexample, read
 from fuzz.page import pictured, render, render_picture
 from fuzz.picture import NotDrawn, layout, named_blocks, picture
+from fuzz.run import Judging
 from fuzz.tests.browser import NAMES, Browser, chromium
 from fuzz.tests.pictures import EARLY, FORKED, long
 from fuzz.zoo import find
 from properties.ledger import EVENTS
-from properties.operations import Allocate, Configuration, Dispatch, Free
+from properties.operations import Allocate, Complete, Configuration, Dispatch, Free
 from properties.targets import load
 from properties.targets.kvcore import KvcoreTarget
 from reference import PROPERTIES
@@ -79,7 +80,7 @@ def test_the_blocks_of_a_planted_bug_are_told_operation_by_operation() -> None:
     assert cells(data, 1)[0]["core"] == {"references": 1, "published": True}
     assert list(broken["violating"]) == ["0"]
     assert broken["violating"]["0"] == [
-        "the message names it",
+        "the message is about it",
         "the core says 1 reference, published, the model 1 reference, not published",
     ]
     assert broken["flights"] == ["step 1: a 0–1"]
@@ -141,6 +142,32 @@ def test_refused_and_skipped_operations_say_why() -> None:
     ]
 
 
+def test_a_violation_about_no_block_accuses_the_request() -> None:
+    class Forgetful(KvcoreTarget):
+        def free(self, request: str) -> None:
+            raise RuntimeError(f"no {request!r}")
+
+    stored = Counterexample(
+        Configuration(4, 2), (Allocate("a", (1,)), Allocate("b", (2, 3, 4)), Free("b")), judging=Judging(outside=True)
+    )
+    data = picture(stored, Forgetful)
+    column = data["columns"][2]
+    assert (column["violating"], column["accused"]) == ({}, ["b"])
+    assert layout(data)["selected"] == 2, "the tail of the accused one's table"
+
+
+def test_blocks_in_the_wrong_queue_are_marked_though_the_message_only_counts() -> None:
+    found = find("CC-11").factory()
+    stored = Counterexample(
+        Configuration(2, 1),
+        (Allocate("a", (1, 2)), Dispatch(1, (("a", 2),)), Complete(1), Free("a")),
+    )
+    data = picture(stored, found)
+    assert data["property"] == "CONSERVATION" and "the core counts" in data["message"]
+    reasons = [reason for told in data["columns"][data["at"]]["violating"].values() for reason in told]
+    assert "the core lists it as free, in the model it is cached" in reasons
+
+
 def test_a_core_that_cannot_show_itself_any_more_is_still_drawn() -> None:
     class Broken(KvcoreTarget):
         def dispatch(self, work: Any) -> Any:
@@ -177,10 +204,17 @@ def test_what_is_too_large_or_nothing_at_all_is_not_drawn() -> None:
         ("'block 1' hits block 2 (logical 0)", [2]),
         ("block 77 is in the index, but its content is not published (any more)", []),
         ("all is freed and completed, and 2 blocks are still held", []),
+        ("the step's block table of 'a' is [0, 1, 2], its table [0, 1]", [2]),
+        ("'a' cut to 1 tokens has table [3]; it should be [2]", [2, 3]),
+        ("slots of 'b' for positions 2 to 3 are [6, 7], not [6, 5]", [2, 3]),
+        ("slots of 'b' for positions 0 to 0 are [-1], not [1]", [0]),
+        ("free [], cached [2, 1, 3]; by the order of release free [], cached [2, 3, 1]", [1, 3]),
+        ("the step carries copies [(2, 3)]; due are []", [2, 3]),
+        ("cu_seqlens has 'a' at 0 to 2, not 0 to 1", []),
     ],
 )
 def test_a_message_names_physical_blocks(message: str, blocks: list[int]) -> None:
-    assert named_blocks(message, 4) == blocks
+    assert named_blocks(message, 4, 2) == blocks
 
 
 # ---- pages -----------------------------------------------------------------------------------------------------------
