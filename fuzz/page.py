@@ -1,4 +1,8 @@
-"""The campaign as a self-contained HTML page: what ran, what was checked, what was met, what was found.
+"""The campaign as a self-contained HTML page: what ran, what was checked, what was met, what was found, each finding
+with its picture.
+
+A page asks for nothing outside itself, and everything that is shown is escaped. What a summary does not have (a
+timeline, coverage, what became of a finding) the page leaves out.
 
 This room may not know: how a campaign runs; it is given the summary that is also written as JSON.
 """
@@ -11,13 +15,17 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
-from properties.ledger import EVENTS
+from properties.ledger import EVENTS, THRESHOLD
+from properties.target import TargetFactory
+from properties.targets import UnknownTarget, load
 from reference import PROPERTIES
 
+from .chart import chart, heat, logarithmic
 from .counterexample import Counterexample
+from .picture import NotDrawn, layout, picture
 from .show import describe
 
-__all__ = ["environment", "render"]
+__all__ = ["environment", "pictured", "render", "render_picture"]
 
 
 def environment() -> Environment:
@@ -27,15 +35,61 @@ def environment() -> Environment:
     )
 
 
-def render(summary: dict[str, Any], findings: Sequence[Counterexample], path: Path) -> Path:
-    """Write the page for `summary` (see `campaign.Result.to_json`) and return its path."""
+def pictured(found: Counterexample, factory: TargetFactory | None = None) -> tuple[dict[str, Any] | None, str]:
+    """(the data of its picture or None, what a reader must be told about it). Never raises: a report is written after
+    the work is done, and must not lose it. `factory`: that of `found.target` if not given.
+    """
+    try:
+        data = picture(found, factory or load(found.target))
+    except UnknownTarget as error:
+        return None, f"No picture: {error}."
+    except NotDrawn as error:
+        return None, f"No picture: {error}."
+    except Exception as error:  # whatever a target or a harness at odds with it does
+        return None, f"No picture: replaying it ended in {type(error).__name__}: {error}"
+    if found.property_id is not None and data["property"] is None:
+        return None, f"No picture: {found.property_id} no longer fails on {found.target}."
+    if found.property_id not in (None, data["property"]):
+        return data, f"Replayed, it breaks {data['property']} first; it was found as {found.property_id}."
+    return data, ""
+
+
+def render(
+    summary: dict[str, Any],
+    findings: Sequence[Counterexample],
+    path: Path,
+    pictures: Sequence[tuple[dict[str, Any] | None, str]] | None = None,
+) -> Path:
+    """Write the page for `summary` (see `campaign.Result.to_json`) and return its path.
+
+    `findings` are those of the summary, in its order; `pictures` what `pictured` says of each, which replays them if
+    not given. Of a summary's `timeline`, counts are taken as running totals."""
+    if pictures is None:
+        pictures = [pictured(found) for found in findings]
+    never = summary.get("never_happened", ())
+    most = max(summary["sometimes"].values(), default=0)
     page = (
         environment()
         .get_template("report.html")
         .render(
             summary=summary,
-            statements={name: (kind.__doc__ or "").strip() for name, kind in PROPERTIES.items()},
-            why={name: event.why for name, event in EVENTS.items()},
+            statements=_statements(),
+            threshold=THRESHOLD,
+            sometimes=[
+                {
+                    "name": name,
+                    "count": count,
+                    "why": EVENTS[name].why if name in EVENTS else "",
+                    "share": logarithmic(count, most),
+                    "possible": bool(count) or name in never,
+                }
+                # What never happened first, then the rarest: these are what one looks for.
+                for name, count in sorted(
+                    summary["sometimes"].items(), key=lambda item: (item[0] not in never, item[1] == 0, item[1])
+                )
+            ],
+            chart=chart(summary.get("timeline") or ()),
+            heat=heat(summary.get("coverage") or {}),
             findings=[
                 {
                     "property": found.property_id,
@@ -43,12 +97,30 @@ def render(summary: dict[str, Any], findings: Sequence[Counterexample], path: Pa
                     "configuration": str(found.configuration),
                     "operations": [describe(operation) for operation in found.operations],
                     "at": found.at,
-                    "replay": entry["replay"],
+                    "entry": entry,
+                    "picture": data,
+                    "drawn": layout(data) if data is not None else None,
+                    "said": said,
                 }
-                for found, entry in zip(findings, summary["findings"], strict=True)
+                for found, entry, (data, said) in zip(findings, summary["findings"], pictures, strict=True)
             ],
         )
     )
+    return _write(path, page)
+
+
+def render_picture(found: Counterexample, path: Path, factory: TargetFactory | None = None) -> Path:
+    """Write a page with the picture alone, of a counterexample or a scenario. Raises NotDrawn, UnknownTarget."""
+    data = picture(found, factory or load(found.target))
+    page = environment().get_template("picture_page.html").render(data=data, drawn=layout(data))
+    return _write(path, page)
+
+
+def _statements() -> dict[str, str]:
+    return {name: (kind.__doc__ or "").strip() for name, kind in PROPERTIES.items()}
+
+
+def _write(path: Path, page: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
     return path
