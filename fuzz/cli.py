@@ -342,6 +342,7 @@ def run(
             "hang": _seconds(hang or "0"),
             "memory": _bytes(memory or "0"),
             "properties": _properties(properties),
+            "max_findings": max_findings,
             "engines": {engine.value: 1.0},
             "configurations": (Variant("flags", outside=outside, exact=not safety),),
         }

@@ -314,7 +314,11 @@ class Nightly:
             self._finish(interrupted)
             return result
         finally:
-            assert self._lock is not None
+            self.close()
+
+    def close(self) -> None:
+        """Let others write to the folder."""
+        if self._lock is not None:
             self._lock.close()
 
     def _take_folder(self) -> None:
@@ -325,7 +329,7 @@ class Nightly:
         except OSError:
             self._lock.seek(0)
             holder = self._lock.read().strip()
-            self._lock.close()
+            self.close()
             raise Busy(
                 f"another campaign (process {holder}) writes to {self.out}; wait for it, or give another --out"
             ) from None
@@ -488,7 +492,7 @@ class Nightly:
         while True:
             self._clock()  # where an interruption is raised
             now = monotonic()
-            if self._stop or now >= end + _LAST:
+            if self._stop or now >= end + _LAST or self._enough():
                 return
             for _ in range(workers.idle()):
                 task = self._next(workers, now, end)
@@ -509,6 +513,10 @@ class Nightly:
                 said = now
                 self._show.progress(self._figures(workers, now))
             self._sample()
+
+    def _enough(self) -> bool:
+        most = self.plan.max_findings
+        return bool(most) and sum(one.status in (NEW, REGRESSED) for one in self.findings.now()) >= most
 
     def _open(self, now: float, end: float) -> bool:
         """Is there anything left to do?"""
@@ -856,11 +864,13 @@ class Nightly:
                 replays=f"{death.died} of {death.tried}" if death.tried else "not replayed",
                 hits=death.waiting,
                 found_after=self.result.tally.operations,
+                finished=False,  # nobody shrinks what takes its process along
             ),
             found,
         )
         if finding is not None:
-            self._show.filed(finding, first=True)
+            if finding.hits == death.waiting:
+                self._show.filed(finding, first=True)
             for alike in self._deaths_alike.values():
                 alike[:] = [finding if one is death else one for one in alike]
         _forget(str(death.hit))

@@ -84,7 +84,7 @@ class CampaignPlan:
 
     engines: by name, the part of the time that each gets. properties: those whose violations count. workers: 0 for one
     a core. devices: a value of CUDA_VISIBLE_DEVICES for each worker; then one worker for each. hang: how long a worker
-    may say nothing.
+    may say nothing. max_findings: so many new ones end the campaign; 0: its budget alone does.
     """
 
     name: str = "custom"
@@ -103,6 +103,7 @@ class CampaignPlan:
     hang: float = 120.0
     memory: int = 4 << 30
     max_states: int = 3000
+    max_findings: int = 0
     keep: Keep = Keep()
 
     @property
@@ -319,6 +320,7 @@ _KEYS: dict[str, Any] = {
     "hang": _time,
     "memory": _size,
     "max_states": _number,
+    "max_findings": _number,
     "keep": lambda key, value: _table(Keep, key, value),
 }
 

@@ -384,7 +384,8 @@ def settle(
     """Shrink within `seconds`, replay three times, and say what it is. A hit that does not fail every time is kept as
     it was found."""
     original = _replays(found, factory, strict=False)
-    finished, best, count = True, found, original
+    # What is not shrunk has no sure signature: another operation may have met the same fault.
+    finished, best, count = False, found, original
     if original == REPLAYS and seconds > 0:
         shrunk = shrink(found, factory, clock=monotonic, seconds=seconds, progress=lambda *_: beat())
         beat()
