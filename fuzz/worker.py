@@ -40,7 +40,7 @@ from .counterexample import Counterexample, Unreadable, read, versions, write
 from .engines import Tally, hypothesis, kernels, swarm, trace
 from .explore import Plan as ExplorePlan
 from .explore import Space, explore
-from .run import Judging, Run, kernel_laws, perform
+from .run import LONG, Judging, Run, kernel_laws, perform
 from .show import Timeline
 from .shrink import shrink
 from .signature import Signature, signature_of
@@ -350,7 +350,9 @@ def _hit(found: Counterexample, factory: TargetFactory, task: Task, unit: int, o
 
 def _strictly(found: Counterexample, factory: TargetFactory) -> Signature:
     """Its signature where everything is compared after every operation, so that the one at fault is named. If it does
-    not fail again, as it was found."""
+    not fail again, or is very long, as it was found."""
+    if len(found.operations) > LONG:
+        return signature_of(found)
     run = perform(factory, found.configuration, found.operations, found.judging, strict=True)
     if run.violation is None:
         return signature_of(found)
@@ -403,6 +405,7 @@ def settle(
 def _replays(found: Counterexample, factory: TargetFactory, strict: bool) -> int:
     """How many of three replays, each on a fresh target, break the same property."""
     count = 0
+    strict = strict and len(found.operations) <= LONG
     for _ in range(REPLAYS):
         run = perform(factory, found.configuration, found.operations, found.judging, strict=strict)
         count += run.violation is not None and run.violation.id == found.property_id
