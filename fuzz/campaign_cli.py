@@ -27,7 +27,7 @@ from .campaign import CLEAN, HARNESS, NOTHING, USAGE
 from .engines import Clock
 from .findings import Finding, Findings, NotAFinding, promote
 from .history import BadHistory, History, bars
-from .nightly import ONLY_KNOWN, Busy, CampaignResult, Figures, Nightly, NothingToResume
+from .nightly import ONLY_KNOWN, Busy, CampaignResult, Figures, Nightly, NothingToResume, journal_of
 from .page import render
 from .plans import BadPlan, CampaignPlan, Keep, bytes_of, overruled, ready, seconds_of
 from .show import describe
@@ -134,13 +134,15 @@ def campaign(
     the exit status. interruptible: the clock, as a context. kernels: makes a name of kernels of "auto" and the like."""
     try:
         plan = ready(name) if name else base
+        if resume and not name:
+            plan = CampaignPlan.from_json(journal_of(out)["plan"])
         plan = overruled(plan, flags)
         if plan.engines.get("kernels", 0) > 0:
             plan = replace(plan, kernels=kernels(plan.kernels))
         else:
             plan = replace(plan, kernels="")
         plan = overruled(plan, {"seed": plan.seed or str(secrets.randbits(32))})
-    except BadPlan as error:
+    except (BadPlan, NothingToResume) as error:
         _usage(str(error))
     try:
         with _Lines(plan.budget) as lines, interruptible() as clock:

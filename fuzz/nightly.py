@@ -45,7 +45,7 @@ from .supervisor import Died, Done, Executor, Workers
 from .touched import SAMPLED
 from .worker import REPLAYS, UNITS, Hit, Settled, Stream, Task, recorded, unsettled
 
-__all__ = ["ONLY_KNOWN", "Busy", "CampaignResult", "Nightly", "NothingToResume", "Show"]
+__all__ = ["ONLY_KNOWN", "Busy", "CampaignResult", "Nightly", "NothingToResume", "Show", "journal_of"]
 
 ONLY_KNOWN = 5
 """Exit status: violations, all of them in the baseline."""
@@ -62,8 +62,9 @@ _NOTED = 5.0
 _SLICE = 4.0
 """Seconds of one task, so that progress moves; a space to explore begins from nothing again, and gets what it needs."""
 
-_AGAIN = (4, 16, 64, 256, 1024)
-"""Hits of one kind that are settled although their kind is known: another bug may look alike at first."""
+_AGAIN = 4
+"""From the 4th hit of a kind on, then from the 16th, the 64th, ..., one is settled although its kind is known: another
+bug may look alike at first."""
 
 _AUTOPSIES = 2
 """Deaths alike whose operations are looked for; later ones are counted."""
@@ -138,9 +139,10 @@ class _Lane:
 
 @dataclass(slots=True)
 class _Kind:
-    """Hits that look alike. waiting: counted while the first is being settled."""
+    """Hits that look alike. waiting: counted while the first is being settled. again: see `_AGAIN`."""
 
     count: int = 0
+    again: int = _AGAIN
     waiting: int = 0
     settling: bool = False
     finding: Finding | None = None
@@ -261,7 +263,7 @@ class Nightly:
         executor: Callable[[CampaignPlan, Path], Executor] | None = None,
     ) -> None:
         """clock: where an interruption is raised. now: for dates in findings and history only."""
-        self.plan = plan
+        self.plan = self._whole = plan
         self.out = out
         self._clock = clock
         self._show = show
@@ -361,6 +363,9 @@ class Nightly:
             found = unsettled(path)
             if found is not None:
                 self._take_hit(Hit(signature_of(found), found.message, 0, len(found.operations), str(path)), None)
+            else:
+                path.rename(path.with_suffix(".unreadable"))
+                self._show.said(f"{path} is no counterexample; it is left as {path.stem}.unreadable")
         known = self._spool / "baseline"
         for id, entry in sorted(self.baseline.entries.items()):
             path = write(entry.counterexample, known / f"{id}.json")
@@ -387,15 +392,10 @@ class Nightly:
         }
 
     def _resumed(self, plan: CampaignPlan) -> CampaignPlan:
-        try:
-            journal = json.loads((self.out / "campaign.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            journal = {"ended": True}
-        if journal["ended"]:
-            raise NothingToResume(f"no campaign in {self.out} was cut short; start one without --resume")
-        self._journal = journal
+        journal = self._journal = journal_of(self.out)
         self._spent_before = float(journal["seconds"])
-        return replace(plan, seed=journal["seed"], budget=max(0.0, plan.budget - self._spent_before))
+        self._whole = replace(plan, seed=journal["seed"])
+        return replace(self._whole, budget=max(0.0, plan.budget - self._spent_before))
 
     def _go_on(self) -> None:
         for lane in self._lanes:
@@ -406,7 +406,7 @@ class Nightly:
 
     def _note(self, force: bool = False, ended: bool = False) -> None:
         """Keep on disk how far it is, should this process be killed."""
-        running = [task for task, _ in self._of.values() if isinstance(task, Task)]
+        running = [task for task, _ in self._of.values()]
         streams = {}
         for lane in self._lanes:
             cut = [[task.first, task.count] for task in running if task.stream is lane.stream and task.kind == "hunt"]
@@ -422,6 +422,7 @@ class Nightly:
             "name": self.plan.name,
             "seconds": round(seconds, 3),
             "ended": ended,
+            "plan": self._whole.to_json(),
             "streams": streams,
         }
         partial = self.out / "campaign.json.partial"
@@ -672,7 +673,9 @@ class Nightly:
         if kind.finding is not None:
             self.findings.hit(kind.finding, 1)
             self._dirty[kind.finding.signature.id] = kind.finding
-            if hit.path and kind.count in _AGAIN:
+            if hit.path and kind.count >= kind.again:
+                while kind.again <= kind.count:
+                    kind.again *= _AGAIN
                 self._rest.append(self._for(task, hit, before))
             else:
                 _forget(hit.path)
@@ -922,6 +925,17 @@ class Nightly:
             found = unsettled(path)
             if found is not None and not path.name.startswith(f"{Crash.id}-death-"):
                 self._take_hit(Hit(signature_of(found), found.message, 0, 0, str(path)), task.stream)
+
+
+def journal_of(out: Path) -> dict[str, Any]:
+    """How far the campaign in `out` was when it was cut short; "plan" is what it was to do. Raises NothingToResume."""
+    try:
+        journal = json.loads((out / "campaign.json").read_text(encoding="utf-8"))
+        if not journal["ended"]:
+            return dict(journal)
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise NothingToResume(f"no campaign in {out} was cut short; start one without --resume")
 
 
 def _workers(plan: CampaignPlan, spool: Path) -> Workers:

@@ -139,10 +139,13 @@ class CampaignPlan:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        data = asdict(self)
-        data["engines"] = dict(self.engines)
-        data["properties"] = list(self.properties)
-        return data
+        return {**asdict(self), "engines": dict(self.engines)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> CampaignPlan:
+        """What `to_json` gave, perhaps written to a file and read again. Raises BadPlan."""
+        lists = {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
+        return _plan(lists, cls())
 
 
 def ready(name: str) -> CampaignPlan:

@@ -72,7 +72,7 @@ SPOOL = 512
 """Bytes of a spool: written in full once, so that later lines need no new room on a full disk."""
 
 KEPT = 4
-"""Hits of one kind that a worker writes down in full."""
+"""Hits of one kind that a worker writes down in full; after that the 16th, the 64th, ..."""
 
 REPLAYS = 3
 
@@ -221,6 +221,8 @@ def _lost(error: BaseException | None) -> bool:
 
 # ---- hunting ---------------------------------------------------------------------------------------------------------
 
+_LATER = frozenset(4**power for power in range(2, 12))
+
 _seen: dict[Signature, tuple[int, Signature]] = {}
 """Hits of this process by what they looked like at first: how many, and the key that the last one had."""
 
@@ -337,7 +339,7 @@ def _hit(found: Counterexample, factory: TargetFactory, task: Task, unit: int, o
     loose = signature_of(found)
     count, key = _seen.get(loose, (0, loose))
     path, inline, error = "", None, ""
-    if count < KEPT:
+    if count < KEPT or count + 1 in _LATER:
         place = Path(task.folder) / f"{found.property_id}-{task.number}-{unit}.json"
         try:
             path = str(write(found, place))

@@ -357,7 +357,12 @@ def test_ctrl_c_keeps_everything_and_resume_goes_on(tmp_path: Path) -> None:
         "run", "--resume", "--target", "fuzz.zoo:NV-1", "--engine", "walk", "--budget", "10s", "--out", tmp_path
     )
     assert again.exit_code == 1, again.output
-    assert json.loads((tmp_path / "summary.json").read_text())["seed"] == journal["seed"]
+    resumed = json.loads((tmp_path / "summary.json").read_text())
+    assert (resumed["seed"], resumed["targets"], list(resumed["engines"])) == (
+        journal["seed"],
+        ["fuzz.zoo:NV-1"],
+        ["walk"],
+    )
     ended = fuzz("run", "--resume", "--out", tmp_path, "--budget", "1s")
     assert ended.exit_code == 2
     assert "no campaign in" in ended.output

@@ -180,6 +180,13 @@ def test_the_ready_campaigns_can_be_read_and_differ() -> None:
     }
 
 
+@pytest.mark.parametrize("name", READY)
+def test_a_plan_goes_through_json(name: str) -> None:
+    plan = ready(name)
+    assert CampaignPlan.from_json(plan.to_json()) == plan
+    assert CampaignPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
