@@ -594,7 +594,7 @@ class Nightly:
             if lane.stream.engine == "trace":
                 lane.closed = True
         lane.spent += lane.last
-        seconds = left if lane.stream.engine in ("explore", "trace") else min(left, _SLICE)
+        seconds = left if lane.stream.engine in ("explore", "trace", "atheris") else min(left, _SLICE)
         task = self._task("hunt", lane.stream, first=first, count=count, seconds=seconds)
         self._of[task.number] = (task, self.result.tally.operations)
         return task

@@ -12,6 +12,7 @@ import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ __all__ = [
     "seconds_of",
 ]
 
-ENGINES = ("walk", "hypothesis", "explore", "kernels", "trace")
+ENGINES = ("walk", "hypothesis", "explore", "kernels", "trace", "atheris")
 
 FOLDER = Path(__file__).parent / "campaigns"
 
@@ -178,6 +179,8 @@ def checked(plan: CampaignPlan) -> CampaignPlan:
     """The plan, if it can be run. Raises BadPlan."""
     if not plan.targets:
         raise BadPlan("targets is empty; name at least one")
+    if plan.engines.get("atheris", 0) > 0 and find_spec("atheris") is None:
+        raise BadPlan("the engine atheris is an extra: pip install 'kvcore[atheris]', or leave it out of [engines]")
     if not plan.streams():
         raise BadPlan(f"no engine has a part of the time; give one of {', '.join(ENGINES)} a number above 0")
     return plan

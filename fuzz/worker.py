@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sys
 import traceback
@@ -40,6 +41,7 @@ from .counterexample import Counterexample, Unreadable, read, versions, write
 from .engines import Tally, hypothesis, kernels, swarm, trace
 from .explore import Plan as ExplorePlan
 from .explore import Space, explore
+from .guided import guided
 from .run import LONG, Judging, Run, kernel_laws, perform
 from .show import Timeline
 from .shrink import shrink
@@ -65,8 +67,11 @@ __all__ = [
     "unsettled",
 ]
 
-UNITS = {"walk": 512, "hypothesis": 2, "kernels": 4, "explore": 1, "trace": 1}
+UNITS = {"walk": 512, "hypothesis": 2, "kernels": 4, "explore": 1, "trace": 1, "atheris": 1}
 """Units of one task: a few seconds on a quiet machine, so that progress moves and ends come on time."""
+
+_GUIDED = 20.0
+"""Seconds of a unit of the coverage-guided engine, which takes a second or two to begin."""
 
 SPOOL = 512
 """Bytes of a spool: written in full once, so that later lines need no new room on a full disk."""
@@ -242,7 +247,7 @@ def _hunt(task: Task, result: TaskResult, spool: Spool, factory: TargetFactory |
     begin(task.first)
     began = monotonic()
     while result.following < last and monotonic() < deadline and not result.exhausted:
-        found, following = _units(stream, factory, result, deadline, last, begin)
+        found, following = _units(stream, factory, result, deadline, last, task.folder, begin)
         unit = following - 1
         result.following = following
         if found is not None:
@@ -257,6 +262,7 @@ def _units(
     result: TaskResult,
     deadline: float,
     last: int,
+    folder: str,
     begin: Callable[[int], None],
 ) -> tuple[Counterexample | None, int]:
     """Up to the first violation, the deadline or unit `last`: the counterexample or None, and the next unit."""
@@ -276,6 +282,11 @@ def _units(
     if stream.engine == "kernels":
         return kernels(*place, **arguments)
     begin(first)
+    if stream.engine == "atheris":
+        corpus = Path(folder).parent.parent / "corpus" / re.sub(r"\W+", "-", f"{stream.target} {stream.configuration}")
+        seconds = min(_GUIDED, max(1.0, deadline - monotonic()))
+        target, judging, seed = stream.target, stream.judging, stream.seed
+        return guided(target, judging, seed, first, corpus, seconds, tally, lambda: begin(first)), first + 1
     if stream.engine == "trace":
         result.exhausted = True
         found, _ = trace(factory, stream.target, read_trace(_trace_file(stream)), stream.judging, tally)

@@ -509,3 +509,16 @@ def test_bisect_skips_what_does_not_even_load(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fuzz", "replay", "--bisect", "x.json"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 125
     assert subprocess.run(command[:-2], cwd=tmp_path, capture_output=True, check=False).returncode == 1
+
+
+def test_the_coverage_guided_engine_finds_and_counts(tmp_path: Path) -> None:
+    pytest.importorskip("atheris")
+    hits = tmp_path / "hits" / "1"
+    hits.mkdir(parents=True)
+    for target, found in (("fuzz.zoo:NV-7", True), ("kvcore", False)):
+        stream = Stream(target, "atheris", "all", "5")
+        result = perform_task(Task("hunt", 1, stream, str(hits), 4.0))
+        assert not result.error, result.error
+        assert result.tally.by_engine["atheris"] > 0
+        assert bool(result.hits) == found
+        assert list((tmp_path / "corpus").iterdir())
