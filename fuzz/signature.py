@@ -28,7 +28,8 @@ DRAIN = "drain"
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"0x[0-9a-fA-F]+"), "ADDRESS"),
     (re.compile(r"(?:/[^\s/'\"]+)+/"), ""),  # folders; a file's own name stays
-    (re.compile(r"b?'(?:\\.|[^'\\])*'|b?\"(?:\\.|[^\"\\])*\""), "NAME"),
+    # A quote begins a name; after a letter it is an apostrophe.
+    (re.compile(r"(?<![A-Za-z])b?'(?:\\.|[^'\\])*'|(?<![A-Za-z])b?\"(?:\\.|[^\"\\])*\""), "NAME"),
     (re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"), "N"),
     (re.compile(r"\b(?:True|False|None)\b"), "N"),
     # What is left of lists and mappings holds nothing but the above. Innermost first, so the rule is applied again.

@@ -74,6 +74,8 @@ def test_nothing_that_changes_from_run_to_run_is_left_of_a_message() -> None:
     said = (
         "append ended in ValueError: <Pool object at 0x7f3a> in /tmp/planted-x1/pool.py, line 12: {'r1': (1, 2)} != []"
     )
+    tables = [f"the step's block table of '{name}' is [0, 1], its table [1]" for name in ("a", "b")]
+    assert {divergence(table) for table in tables} == {"the step's block table of NAME is LIST, its table LIST"}
     assert divergence(said) == "append ended in ValueError: <Pool object at ADDRESS> in pool.py, line N: LIST != LIST"
 
 
