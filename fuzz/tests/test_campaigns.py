@@ -25,7 +25,7 @@ from fuzz import findings as findings_module
 from fuzz.baseline import Baseline
 from fuzz.bisect import bisected
 from fuzz.cli import app
-from fuzz.counterexample import read
+from fuzz.counterexample import read, write
 from fuzz.history import History
 from fuzz.nightly import Busy, CampaignResult, Nightly
 from fuzz.plans import CampaignPlan, Variant
@@ -492,9 +492,11 @@ def test_bisect_maps_every_outcome(tmp_path: Path) -> None:
     (path,) = (tmp_path / "night" / "findings").glob("*/counterexample.json")
     assert bisected(path, "", 60)[0] == 1
     assert bisected(path, "kvcore", 60)[0] == 0
-    for target in ("no_such_core", "fuzz.tests.broken:factory", "fuzz.zoo:NV-8"):
+    for target in ("no_such_core", "fuzz.tests.broken:factory"):
         status, said = bisected(path, target, 60)
         assert (status, said[:4]) == (125, "skip"), said
+    other = write(replace(read(path), property_id="HISTORY"), tmp_path / "other.json")
+    assert bisected(other, "", 60) == (125, "skip: OWNERSHIP fails, and HISTORY is looked for")
     assert bisected(path, "kvcore", 0.01)[0] == 125
     assert bisected(tmp_path / "none.json", "", 60)[0] == 125
     assert fuzz("replay", "--bisect", path).exit_code == 1
