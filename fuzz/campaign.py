@@ -24,8 +24,10 @@ from reference import PROPERTIES
 
 from .counterexample import Counterexample, versions, write
 from .engines import Clock, Tally, hypothesis, kernels, swarm, trace
-from .run import Judging, kernel_laws
+from .run import LONG, Judging, kernel_laws, perform
 from .shrink import shrink
+from .signature import signature_of
+from .touched import SAMPLED
 from .trace import Request, TraceReport
 
 __all__ = [
@@ -56,6 +58,8 @@ _ENGINES: dict[str, Callable[..., tuple[Counterexample | None, int]]] = {
 _SHARES = {"walk": 0.5, "hypothesis": 0.3, "kernels": 0.2}
 _ROUND = 5.0
 """Seconds in which every engine has one turn, of its share; less where the budget is short."""
+
+_REPLAYS = 3
 
 _LEAST = 0.1
 """Seconds that an engine's first turn has at least."""
@@ -98,12 +102,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Finding:
-    """One counterexample on disk, shrunk if there was time."""
+    """One counterexample on disk, shrunk if there was time. replays: "3 of 3", or fewer of them: flaky."""
 
     path: Path
     counterexample: Counterexample
     found_after: int
     length_found: int
+    replays: str = "not replayed"
 
 
 @dataclass
@@ -119,6 +124,7 @@ class Result:
     missing: list[str] = field(default_factory=list)
     unchecked: dict[str, str] = field(default_factory=dict)
     complaint: str = ""
+    timeline: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         tally = self.tally
@@ -150,6 +156,9 @@ class Result:
             "properties": {name: self.unchecked.get(name, "checked") for name in PROPERTIES},
             "sometimes": {name: tally.ledger.counts.get(name, 0) for name in EVENTS},
             "never_happened": self.missing,
+            "coverage": tally.coverage.to_json(),
+            "coverage_sampled": SAMPLED,
+            "timeline": self.timeline,
             "trace": trace_figures(self.trace) if self.trace is not None else None,
             "findings": [
                 {
@@ -162,6 +171,12 @@ class Result:
                     "engine": finding.counterexample.engine,
                     "seed": finding.counterexample.seed,
                     "replay": f"python -m fuzz replay {finding.path}",
+                    # As in a campaign on workers, which compares with a baseline and has a directory for each.
+                    "signature": signature_of(finding.counterexample).to_json(),
+                    "status": "new",
+                    "hits": 1,
+                    "replays": finding.replays,
+                    "directory": str(finding.path.parent),
                 }
                 for finding in self.findings
             ],
@@ -194,6 +209,7 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
     except KeyboardInterrupt:
         result.status, result.complaint = INTERRUPTED, "interrupted"
     result.seconds = clock() - start
+    _sample(result, result.seconds)
     tally = result.tally
     result.missing = tally.ledger.missing(capabilities)
     if plan.kernels and not tally.by_engine.get("kernels"):
@@ -211,6 +227,19 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
     return result
 
 
+def _sample(result: Result, elapsed: float) -> None:
+    """One point of the timeline."""
+    tally = result.tally
+    result.timeline.append(
+        {
+            "seconds": round(elapsed, 2),
+            "operations": tally.operations,
+            "by_engine": dict(tally.by_engine),
+            "findings": len(result.findings),
+        }
+    )
+
+
 def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: float, display: Display) -> None:
     plan, tally = result.plan, result.tally
     deadline = start + plan.budget
@@ -220,7 +249,10 @@ def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: flo
     known: set[str | None] = set()
 
     def progress() -> None:
-        display.progress(tally, clock() - start, len(result.findings))
+        elapsed = clock() - start
+        if not result.timeline or elapsed - result.timeline[-1]["seconds"] >= max(1.0, plan.budget / 200):
+            _sample(result, elapsed)
+        display.progress(tally, elapsed, len(result.findings))
 
     if "trace" in plan.engines and plan.requests:
         display.turn("trace")
@@ -294,4 +326,13 @@ def _settle(
         known.add(smaller.property_id)
         finding = replace(finding, path=final, counterexample=smaller)
         result.findings[-1] = finding
+    final_form = finding.counterexample
+    # Strictly, as it was shrunk; not what is as long as a trace, where that takes minutes.
+    strict = plan.shrink > 0 and len(final_form.operations) <= LONG
+    count = 0
+    for _ in range(_REPLAYS):
+        run = perform(factory, final_form.configuration, final_form.operations, final_form.judging, strict=strict)
+        count += run.violation is not None and run.violation.id == final_form.property_id
+    result.findings[-1] = finding = replace(finding, replays=f"{count} of {_REPLAYS}")
+    if plan.shrink > 0:
         display.shrunk(finding)

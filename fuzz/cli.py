@@ -1,7 +1,8 @@
-"""The command line: `python -m fuzz run | attention | replay | explore | trace | audit | gpu`.
+"""The command line: `python -m fuzz run | attention | replay | explore | trace | audit | gpu`, and what
+`campaign_cli` adds.
 
-Exit statuses, of every command: 0 clean, 1 violation, 2 usage (also unreadable files), 3 the harness itself failed,
-4 nothing was executed, 130 interrupted.
+Exit statuses, of every command: 0 clean, 1 violation (of a campaign: a new one), 2 usage (also unreadable files), 3 the
+harness itself failed, 4 nothing was executed, 5 only known findings, 130 interrupted.
 
 This room may not know: how things are done; it reads arguments, shows progress, and picks the exit status.
 """
@@ -33,11 +34,12 @@ from properties.operations import Configuration, Malformed, Operation
 from properties.target import Capability, TargetFactory
 from properties.targets import UnknownTarget, load
 
-from . import audit_show, campaign
+from . import audit_show, campaign, campaign_cli
 from .attention import AttentionPlan, check_one, run_attention, shrink_case, write_finding
 from .audit import Plan as AuditPlan
 from .audit import Trial
 from .audit import audit as run_audit
+from .bisect import bisected
 from .campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, USAGE, VIOLATION, Finding, Plan, Result
 from .counterexample import Unreadable, read, write
 from .engines import Tally
@@ -47,6 +49,7 @@ from .explore import Plan as ExplorePlan
 from .explore import explore as explore_space
 from .gpu import parts, report
 from .page import render
+from .plans import READY, BadPlan, CampaignPlan, Variant, properties_of
 from .planting import DoesNotApply
 from .run import Judging, Run, kernel_laws, perform
 from .show import Timeline, describe
@@ -63,15 +66,18 @@ app = typer.Typer(
     help="Break a paged KV-cache core: campaigns, replay of counterexamples, exploration, request traces.\n\n"
     "Examples:\n\n"
     "  python -m fuzz run --budget 10m\n\n"
+    "  python -m fuzz run --campaign nightly --out night\n\n"
     "  python -m fuzz replay fuzz-out/findings/OWNERSHIP-1.json\n\n"
     "  python -m fuzz explore --blocks 3 --block-size 1 --max-tokens 2\n\n"
     "  python -m fuzz trace --block-size 16 --num-blocks 512\n\n"
     "  python -m fuzz audit --bug NV-1\n\n"
     "  python -m fuzz gpu\n\n"
-    "Exit status: 0 clean, 1 violation, 2 usage, 3 the harness failed, 4 nothing was executed, 130 interrupted.",
+    "Exit status: 0 clean, 1 violation, 2 usage, 3 the harness failed, 4 nothing was executed, 5 only known findings, "
+    "130 interrupted.",
 )
 console = Console(highlight=False)
 complaints = Console(stderr=True, highlight=False)
+campaign_cli.register(app)
 
 
 class Engine(str, Enum):
@@ -246,7 +252,13 @@ class _Interruptible:
 
 @app.command()
 def run(
-    target: TargetOption = "kvcore",
+    context: typer.Context,
+    target: Annotated[
+        str,
+        typer.Option(
+            help="A file of properties/targets (kvcore), or package.module:factory; of a campaign several, with commas."
+        ),
+    ] = "kvcore",
     engine: Annotated[Engine, typer.Option(help="One engine, or all of them in turn.")] = Engine.all,
     budget: Annotated[str, typer.Option(help="Time to spend: 45s, 10m, 2h.")] = "45s",
     seed: Annotated[str, typer.Option(help="Repeat the campaign with this seed; a fresh one by default.")] = "",
@@ -267,13 +279,47 @@ def run(
         Profile, typer.Option(help="Hypothesis's runs: mostly of 50 steps, or for a long soak of 200.")
     ] = Profile.nightly,
     shrink: Annotated[str, typer.Option(help="Time to shrink a finding; 0 leaves it as found.")] = "10s",
-    max_findings: Annotated[int, typer.Option(min=1, help="Go on until so many properties are found broken.")] = 1,
+    max_findings: Annotated[
+        int,
+        typer.Option(
+            min=1, help="Go on until so many properties are found broken; a campaign on workers always goes on."
+        ),
+    ] = 1,
+    name: Annotated[
+        str, typer.Option("--campaign", help=f"A ready campaign ({', '.join(READY)}), or a TOML file; see docs.")
+    ] = "",
+    workers: Annotated[
+        int, typer.Option(min=0, help="Processes, supervised; 0: one for each core. 1 without --campaign: this one.")
+    ] = 1,
+    devices: Annotated[str, typer.Option(help="One worker for each of these CUDA devices, with commas: 0,1,2,3.")] = "",
+    properties: Annotated[
+        str, typer.Option(help="Of a campaign: only violations of these count, with commas; all by default.")
+    ] = "",
+    memory: Annotated[str, typer.Option(help="Of a campaign: what one worker may write to: 4GiB; 0: no limit.")] = "",
+    hang: Annotated[
+        str, typer.Option(help="Of a campaign: a worker that says nothing for so long is ended and is a finding.")
+    ] = "",
+    baseline: Annotated[
+        Path | None, typer.Option(help="Of a campaign: the file of known findings; baseline.json in --out by default.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the campaign in --out that was interrupted or killed.")
+    ] = False,
 ) -> None:
     """Run a campaign: engines take turns on the target, every property is checked after every operation.
+
+    With --campaign or several --workers, worker processes under supervision: docs/campaigns.md.
+
+    Exit status: 0 clean, 1 a new finding, 2 usage, 3 the harness failed, 4 nothing executed, 5 only known findings, 130
+    interrupted.
 
     Examples:
 
       python -m fuzz run
+
+      python -m fuzz run --campaign nightly --budget 10m --workers 2 --out night
+
+      python -m fuzz run --campaign night.toml --baseline fuzz/baseline.json --resume
 
       python -m fuzz run --budget 10m --engine walk --seed 7
 
@@ -281,6 +327,49 @@ def run(
 
       python -m fuzz run --target my_package.adapter:make --outside
     """
+    if name or workers != 1 or devices or resume:
+        given = _given(context)
+        flags: dict[str, Any] = {
+            "targets": tuple(part.strip() for part in target.split(",")),
+            "budget": _seconds(budget),
+            "seed": seed,
+            "workers": workers,
+            "profile": profile.value,
+            "shrink": _seconds(shrink),
+            "kernels": kernels,
+            "trace": str(trace_file),
+            "devices": tuple(part.strip() for part in devices.split(",")),
+            "hang": _seconds(hang or "0"),
+            "memory": _bytes(memory or "0"),
+            "properties": _properties(properties),
+            "max_findings": max_findings,
+            "engines": {engine.value: 1.0},
+            "configurations": (Variant("flags", outside=outside, exact=not safety),),
+        }
+        names = {
+            "target": "targets",
+            "trace_file": "trace",
+            "engine": "engines",
+            "outside": "configurations",
+            "safety": "configurations",
+        }
+        chosen_flags = {names.get(flag, flag) for flag in given}
+        if engine is Engine.all:
+            chosen_flags.discard("engines")
+        for one in flags["targets"] if "target" in given or not name else ():
+            _factory(one)
+        if "trace_file" in given:
+            _requests(trace_file)
+        campaign_cli.campaign(
+            name,
+            {flag: value for flag, value in flags.items() if flag in chosen_flags},
+            out,
+            _Interruptible,
+            baseline,
+            resume,
+            CampaignPlan("run", budget=_seconds(budget), engines=_AS_ALONE),
+            _kernels,
+        )
     factory = _factory(target)
     chosen = seed or str(secrets.randbits(32))
     requests = _requests(trace_file)
@@ -307,6 +396,23 @@ def run(
     _summarize(result, summary)
     console.print(f"\nreport: {page}   summary: {out / 'summary.json'}", soft_wrap=True)
     raise typer.Exit(result.status)
+
+
+_AS_ALONE = {"trace": 1.0, "walk": 50.0, "hypothesis": 30.0, "kernels": 20.0}
+"""Engines of a run on several workers that names no campaign: those of a run without."""
+
+
+def _given(context: typer.Context) -> set[str]:
+    """Names of the options that were on the command line."""
+    sources = ((name, context.get_parameter_source(name)) for name in context.params)
+    return {name for name, source in sources if source is not None and source.name == "COMMANDLINE"}
+
+
+def _properties(text: str) -> tuple[str, ...]:
+    try:
+        return properties_of("--properties", [part.strip() for part in text.split(",") if part.strip()])
+    except BadPlan as error:
+        _usage(str(error))
 
 
 def _summarize(result: Result, summary: dict[str, Any]) -> None:
@@ -494,6 +600,15 @@ def replay(
     target: Annotated[str, typer.Option(help="Replay on another target than the file names.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the run as JSON instead of a table.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict only.")] = False,
+    bisect: Annotated[
+        bool,
+        typer.Option(
+            "--bisect",
+            help="For `git bisect run`: 1 if it fails with the same property, 0 if it is clean, 125 (skip) for "
+            "anything else.",
+        ),
+    ] = False,
+    timeout: Annotated[str, typer.Option(help="With --bisect: how long the replay may take.")] = "5m",
 ) -> None:
     """Replay a counterexample step by step, with the blocks after each operation. Exit status 1 if it (still) fails.
 
@@ -501,8 +616,12 @@ def replay(
 
       python -m fuzz replay fuzz-out/findings/OWNERSHIP-1.json
 
-      git bisect run .venv/bin/python -m fuzz replay --quiet OWNERSHIP-1.json
+      git bisect run .venv/bin/python -m fuzz replay --bisect OWNERSHIP-1.json
     """
+    if bisect:
+        status, said = bisected(file, target, _seconds(timeout))
+        console.print(escape(said), soft_wrap=True)
+        raise typer.Exit(status)
     try:
         stored = read(file)
     except Unreadable as error:

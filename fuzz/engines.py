@@ -20,6 +20,7 @@ from reference import Violation
 
 from .counterexample import Counterexample, versions
 from .run import Judging, perform
+from .touched import SAMPLED, Coverage
 from .trace import Progress, Request, TraceReport, run_trace
 from .walk import Limits, Walk
 
@@ -30,7 +31,10 @@ Clock = Callable[[], float]
 
 @dataclass
 class Tally:
-    """What has been done so far, over all engines of a campaign. Plain counts."""
+    """What has been done so far, over all engines of a campaign. Plain counts.
+
+    coverage: which blocks each kind of operation met, of one episode in `SAMPLED`.
+    """
 
     operations: int = 0
     episodes: int = 0
@@ -40,6 +44,7 @@ class Tally:
     refused: dict[str, int] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
     ledger: Ledger = field(default_factory=Ledger)
+    coverage: Coverage = field(default_factory=Coverage)
 
     def add(
         self,
@@ -59,6 +64,23 @@ class Tally:
                 own[name] = own.get(name, 0) + count
         self.ledger.add(events)
 
+    def merge(self, other: Tally) -> None:
+        """Add what another process has counted. O(counts)."""
+        self.operations += other.operations
+        self.episodes += other.episodes
+        for own, new in (
+            (self.by_engine, other.by_engine),
+            (self.kinds, other.kinds),
+            (self.refused, other.refused),
+            (self.skipped, other.skipped),
+        ):
+            for name, count in new.items():
+                own[name] = own.get(name, 0) + count
+        for engine, seconds in other.seconds.items():
+            self.seconds[engine] = self.seconds.get(engine, 0.0) + seconds
+        self.ledger.add(other.ledger.counts)
+        self.coverage.merge(other.coverage)
+
 
 def swarm(
     factory: TargetFactory,
@@ -74,10 +96,12 @@ def swarm(
     progress: Callable[[], None] | None = None,
     limits: Limits = Limits(),
     engine: str = "walk",
+    begin: Callable[[int], None] | None = None,
 ) -> tuple[Counterexample | None, int]:
     """Episodes `first`, `first` + 1, ... of `seed` until `deadline` (or so many `episodes`).
 
-    Returns (the counterexample or None, the number of the next episode).
+    `begin` is called with the number of each before it is run. Returns (the counterexample or None, the number of the
+    next episode).
     """
     capabilities = factory(Configuration()).capabilities
     if judging.kernels:
@@ -85,8 +109,11 @@ def swarm(
     number = first
     last = None if episodes is None else first + episodes
     while clock() < deadline and (last is None or number < last):
+        if begin is not None:
+            begin(number)
         walk = Walk(f"{seed}/{number}", capabilities, limits)
-        run = perform(factory, walk.configuration, walk.operations, judging)
+        watch = tally.coverage.watch() if number % SAMPLED == 0 else None
+        run = perform(factory, walk.configuration, walk.operations, judging, watch=watch)
         session = run.session
         tally.add(engine, session.applied, session.kinds, session.refused, session.skipped, run.events)
         number += 1
@@ -110,7 +137,9 @@ def kernels(
     clock: Clock,
     deadline: float,
     first: int = 0,
+    episodes: int | None = None,
     progress: Callable[[], None] | None = None,
+    begin: Callable[[int], None] | None = None,
 ) -> tuple[Counterexample | None, int]:
     """The walk over small pools, with every step run on kernels (`judging.kernels`). Returns what `swarm` does."""
     limits = Limits(max_blocks=24, max_block_size=8, long_episodes=False)
@@ -123,9 +152,11 @@ def kernels(
         clock=clock,
         deadline=deadline,
         first=first,
+        episodes=episodes,
         progress=progress,
         limits=limits,
         engine="kernels",
+        begin=begin,
     )
 
 
@@ -143,10 +174,13 @@ def hypothesis(
     clock: Clock,
     deadline: float,
     first: int = 0,
+    episodes: int | None = None,
     progress: Callable[[], None] | None = None,
     profile: str = "nightly",
+    begin: Callable[[int], None] | None = None,
 ) -> tuple[Counterexample | None, int]:
-    """Chunks of Hypothesis examples, each seeded by `seed` and its number, until `deadline`; at least one.
+    """Chunks of Hypothesis examples, each seeded by `seed` and its number, until `deadline` (or so many `episodes`, as
+    chunks are counted here); at least one. `begin` is called with the number of each before it is run.
 
     Hypothesis's lengths are mixed as long episodes are: 50 steps mostly, 200 now and then; always 200 under the soak
     profile. It only generates; what it finds is shrunk as a list of operations. Returns (the counterexample or None,
@@ -157,7 +191,11 @@ def hypothesis(
     from properties.machines.profiles import settings_for
 
     number = first
-    while number == first or clock() < deadline:  # the import alone may have used the turn up
+    last = None if episodes is None else first + episodes
+    # The import alone may have used the turn up.
+    while number == first or (clock() < deadline and (last is None or number < last)):
+        if begin is not None:
+            begin(number)
         steps = settings_for("soak" if number % 8 == 7 else profile).stateful_step_count
         chosen = settings(
             settings_for("nightly"),

@@ -18,7 +18,11 @@ from properties.target import TargetFactory
 from properties.targets import load_kernels
 from reference import Violation
 
-__all__ = ["Judging", "Run", "kernel_laws", "perform"]
+__all__ = ["LONG", "Judging", "Run", "kernel_laws", "perform"]
+
+
+LONG = 2000
+"""Operations beyond which a run is not repeated strictly without need: that costs ten times as much."""
 
 
 @functools.cache

@@ -1,0 +1,135 @@
+"""What machines read of a campaign: JUnit XML, a Markdown page for CI, and annotations, one a signature.
+
+This room may not know: how a campaign runs; it is given the summary that is also written as JSON.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+__all__ = ["annotated", "junit", "markdown"]
+
+_OPEN = ("new", "regressed")
+
+
+def junit(summary: dict[str, Any], path: Path) -> Path:
+    """One test case a target and property: failed for what is new or regressed, skipped where nothing was checked or
+    only known findings are there. A complaint of the harness is an error of its own. Raises OSError."""
+    suites = ElementTree.Element("testsuites", name="fuzz")
+    failed = skipped = errors = count = 0
+    suite = ElementTree.SubElement(suites, "testsuite", name=f"campaign {summary['name']}")
+    properties = ElementTree.SubElement(suite, "properties")
+    for name in ("seed", "operations", "workers", "budget_seconds"):
+        ElementTree.SubElement(properties, "property", name=name, value=str(summary[name]))
+    for target in summary["targets"]:
+        for name, state in summary["properties"].items():
+            case = ElementTree.SubElement(suite, "testcase", classname=f"fuzz.{_clean(target)}", name=name, time="0")
+            count += 1
+            found = [
+                entry
+                for entry in summary["findings"]
+                if entry["signature"]["target"] == target and entry["property"] == name
+            ]
+            broken = [entry for entry in found if entry["status"] in _OPEN]
+            if broken:
+                failed += 1
+                failure = ElementTree.SubElement(
+                    case,
+                    "failure",
+                    type=name,
+                    message=_clean("; ".join(f"{entry['status']}: {entry['message']}" for entry in broken)),
+                )
+                failure.text = _clean("\n".join(_told(entry) for entry in broken))
+            elif found:
+                skipped += 1
+                known = ", ".join(entry["signature"]["id"] for entry in found)
+                ElementTree.SubElement(case, "skipped", message=f"known: {known}")
+            elif state != "checked":
+                skipped += 1
+                ElementTree.SubElement(case, "skipped", message=_clean(state))
+    if summary["complaint"] and summary["status"] in (3, 4, 130):
+        count, errors = count + 1, 1
+        case = ElementTree.SubElement(suite, "testcase", classname="fuzz", name="the campaign itself", time="0")
+        ElementTree.SubElement(case, "error", type="harness", message=_clean(summary["complaint"]))
+    for element in (suites, suite):
+        for name, value in (("tests", count), ("failures", failed), ("errors", errors), ("skipped", skipped)):
+            element.set(name, str(value))
+        element.set("time", f"{summary['seconds']:.3f}")
+    ElementTree.indent(suites)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ElementTree.ElementTree(suites).write(path, encoding="utf-8", xml_declaration=True)
+    return path
+
+
+def _told(entry: dict[str, Any]) -> str:
+    return (
+        f"{entry['property']} ({entry['status']}, {entry['hits']} hits, {entry['replays']}): {entry['message']}\n"
+        f"  {entry['replay']}"
+    )
+
+
+def _clean(text: str) -> str:
+    """What XML may not hold goes."""
+    return re.sub(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD]", "?", text)
+
+
+def markdown(summary: dict[str, Any]) -> str:
+    """For a job's page, e.g. $GITHUB_STEP_SUMMARY. O(summary)."""
+    rate = summary["operations"] / summary["seconds"] if summary["seconds"] else 0
+    lines = [
+        f"## Campaign {summary['name']}: {summary['verdict']}",
+        "",
+        f"{summary['operations']:,} checked operations in {summary['seconds']:.0f} s ({rate:,.0f}/s) on "
+        f"{summary['workers']} workers, {summary['busy']:.0%} busy; seed `{summary['seed']}`, exit status "
+        f"{summary['status']}.",
+        "",
+    ]
+    if summary["complaint"]:
+        lines += [f"**{_cell(summary['complaint'])}**", ""]
+    if summary["findings"]:
+        lines += [
+            "| status | property | what | hits | replays | operations | replay |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        lines += [
+            f"| {entry['status']} | {entry['property']} | {_cell(entry['message'])} | {entry['hits']:,} | "
+            f"{entry['replays']} | {entry['operations']} | `{entry['replay']}` |"
+            for entry in summary["findings"]
+        ]
+        lines.append("")
+    if summary["fixed"]:
+        lines += ["Fixed, as their operations run clean now: " + ", ".join(_cell(one) for one in summary["fixed"]), ""]
+    lines += ["| engine | checked operations | a second and worker |", "|---|---|---|"]
+    lines += [
+        f"| {engine} | {row['operations']:,} | {row['operations_per_second'] or 0:,} |"
+        for engine, row in summary["engines"].items()
+    ]
+    if summary["never_happened"]:
+        lines += ["", f"Never happened: {', '.join(summary['never_happened'])}."]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def annotated(summary: dict[str, Any]) -> list[str]:
+    """Lines for GitHub's log, one a signature: an error for what is new or regressed, else a warning."""
+    lines = []
+    for entry in summary["findings"]:
+        level = "error" if entry["status"] in _OPEN else "warning"
+        title = f"{entry['property']} {entry['status']} ({entry['signature']['id']})"
+        text = f"{entry['message']} -- {entry['replay']}"
+        lines.append(f"::{level} title={_escaped(title, ',:')}::{_escaped(text)}")
+    if summary["complaint"]:
+        lines.append(f"::warning title=campaign::{_escaped(summary['complaint'])}")
+    return lines
+
+
+def _escaped(text: str, more: str = "") -> str:
+    for character in "%\r\n" + more:
+        text = text.replace(character, f"%{ord(character):02X}")
+    return text

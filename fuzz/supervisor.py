@@ -1,0 +1,263 @@
+"""Worker processes under supervision: one task at a time each, replaced where they die or hang.
+
+    with Workers(plan) as workers:
+        workers.submit(task)
+        for event in workers.events(0.2): ...      # Done(task, result) or Died(task, how, unit, operations)
+
+A worker that was killed, ran out of memory, lost its device or did not say a word for too long is an event with the
+unit that it was at. Its place gets a new process, at once the first time, later and later if they keep dying before
+they have done anything. Whatever else runs tasks (a cluster) needs the methods of
+`Executor` and no more.
+
+This room may not know: what tasks do, findings, campaigns.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Protocol
+
+from .worker import LOST_DEVICE, OUT_OF_MEMORY, Spool, Task, TaskResult, main
+
+__all__ = ["Died", "Done", "Executor", "Workers"]
+
+Clock = Callable[[], float]
+
+_BACK_OFF = (0.0, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Seconds before a place's next process, by how many in a row have died before they finished a task."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A task came to its end."""
+
+    task: Task
+    result: TaskResult
+
+
+@dataclass(frozen=True, slots=True)
+class Died:
+    """A worker died of a task, or had to be ended. how: a sentence's rest, without numbers that change from run to run.
+    unit, operations: what it had begun, and how many of this task it had done; unit is -1 if it had begun nothing."""
+
+    task: Task
+    how: str
+    unit: int
+    operations: int
+    seconds: float
+    pid: int
+
+
+class Executor(Protocol):
+    """What runs tasks."""
+
+    def idle(self) -> int: ...
+
+    def busy(self) -> float: ...
+
+    def deaths(self) -> int: ...
+
+    def running(self) -> list[Task]: ...
+
+    def submit(self, task: Task) -> None: ...
+
+    def events(self, timeout: float) -> Sequence[Done | Died]: ...
+
+    def close(self, patience: float = 0.0) -> None: ...
+
+
+@dataclass(slots=True)
+class _Place:
+    """One worker's place: its process, if there is one, and what that is doing."""
+
+    number: int
+    spool: Path
+    device: str
+    process: BaseProcess | None = None
+    connection: Connection | None = None
+    task: Task | None = None
+    since: float = 0.0
+    word: tuple[int, ...] = ()
+    spoken: float = 0.0
+    deaths: int = 0
+    not_before: float = 0.0
+
+
+class Workers:
+    """`count` processes on this machine. memory: bytes that each may write to, 0 for no limit. hang: seconds without a
+    word after which one is ended. devices: a value of CUDA_VISIBLE_DEVICES for each; then `count` is theirs."""
+
+    def __init__(
+        self,
+        count: int,
+        folder: Path,
+        clock: Clock,
+        *,
+        memory: int = 0,
+        hang: float = 120.0,
+        devices: Sequence[str] = (),
+    ) -> None:
+        self._clock = clock
+        self._memory = memory
+        self._hang = hang
+        self._context = multiprocessing.get_context("spawn")
+        self._places = [
+            _Place(number, folder / f"worker-{number}.json", devices[number] if devices else "")
+            for number in range(len(devices) or count)
+        ]
+        self._busy = 0.0
+
+    def __enter__(self) -> Workers:
+        for place in self._places:
+            self._start(place)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def busy(self) -> float:
+        """Seconds that workers have spent on tasks, all together."""
+        now = self._clock()
+        return self._busy + sum(now - place.since for place in self._places if place.task is not None)
+
+    def pids(self) -> list[int]:
+        """Of the living."""
+        return [
+            place.process.pid
+            for place in self._places
+            if place.process is not None and place.process.is_alive() and place.process.pid is not None
+        ]
+
+    def deaths(self) -> int:
+        """The least number of processes in a row that any place has seen die before they finished a task."""
+        return min(place.deaths for place in self._places)
+
+    def idle(self) -> int:
+        """How many tasks can be submitted now. Starts processes whose time has come."""
+        now = self._clock()
+        for place in self._places:
+            if place.process is None and now >= place.not_before:
+                self._start(place)
+        return sum(place.process is not None and place.task is None for place in self._places)
+
+    def running(self) -> list[Task]:
+        return [place.task for place in self._places if place.task is not None]
+
+    def submit(self, task: Task) -> None:
+        """Give it to an idle worker; there must be one."""
+        place = next(place for place in self._places if place.process is not None and place.task is None)
+        assert place.connection is not None
+        place.task, place.since = task, self._clock()
+        place.word, place.spoken = self._word(place), place.since
+        with suppress(OSError):  # it is dead; `events` will notice
+            place.connection.send(task)
+
+    def events(self, timeout: float) -> list[Done | Died]:
+        """What has happened since; waits for something for at most `timeout` seconds."""
+        busy = [place for place in self._places if place.process is not None and place.connection is not None]
+        ready = set(
+            wait(
+                [place.connection for place in busy if place.connection is not None]
+                + [place.process.sentinel for place in busy if place.process is not None],
+                timeout,
+            )
+        )
+        found: list[Done | Died] = []
+        now = self._clock()
+        for place in busy:
+            assert place.process is not None and place.connection is not None
+            result = None
+            if place.connection in ready:
+                with suppress(EOFError, OSError):
+                    result = place.connection.recv()
+            if result is not None and place.task is not None:
+                self._busy += now - place.since
+                found.append(Done(place.task, result))
+                place.task, place.deaths = None, 0
+                continue
+            if not place.process.is_alive():
+                place.process.join()
+                found += self._bury(place, _ended(place.process.exitcode))
+            elif place.task is not None:
+                word = self._word(place)
+                if word != place.word:
+                    place.word, place.spoken = word, now
+                elif now - place.spoken > self._hang:
+                    place.process.kill()
+                    place.process.join()
+                    found += self._bury(place, f"hung: not a word for {self._hang:g} seconds")
+        return found
+
+    def close(self, patience: float = 0.0) -> None:
+        """End all: the idle at once, the others after `patience` seconds."""
+        for place in self._places:
+            if place.connection is not None:
+                with suppress(OSError):
+                    place.connection.send(None)
+        for place in self._places:
+            if place.process is None:
+                continue
+            place.process.join(0.5 if place.task is None else patience)
+            if place.process.is_alive():
+                place.process.kill()
+                place.process.join()
+            if place.task is not None:
+                self._busy += self._clock() - place.since
+            if place.connection is not None:
+                place.connection.close()
+            place.process = place.connection = place.task = None
+
+    def _start(self, place: _Place) -> None:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(
+            target=main, args=(theirs, str(place.spool), self._memory, place.device, os.getpid()), daemon=True
+        )
+        # A Ctrl-C while the child still imports would end it with a traceback: it is the main process that decides.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        theirs.close()
+        place.process, place.connection, place.task = process, ours, None
+
+    def _word(self, place: _Place) -> tuple[int, ...]:
+        word = Spool.read(place.spool)
+        return (word.get("task", -1), word.get("unit", -1), word.get("beat", -1))
+
+    def _bury(self, place: _Place, how: str) -> list[Died]:
+        """Its process is dead."""
+        task, word = place.task, Spool.read(place.spool)
+        assert place.process is not None and place.connection is not None
+        pid = place.process.pid or 0
+        place.connection.close()
+        place.process = place.connection = place.task = None
+        place.deaths += 1
+        place.not_before = self._clock() + _BACK_OFF[min(place.deaths, len(_BACK_OFF) - 1)]
+        if task is None:
+            return []
+        spent = self._clock() - place.since
+        self._busy += spent
+        begun = word.get("task") == task.number
+        return [Died(task, how, word["unit"] if begun else -1, word["operations"] if begun else 0, spent, pid)]
+
+
+def _ended(status: int | None) -> str:
+    if status == OUT_OF_MEMORY:
+        return "ran out of memory"
+    if status == LOST_DEVICE:
+        return "lost its device: a CUDA error"
+    if status is not None and status < 0:
+        try:
+            return f"was killed by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"was killed by signal {-status}"
+    return f"ended by itself with status {status}"

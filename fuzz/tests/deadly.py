@@ -1,0 +1,63 @@
+"""Targets that take their process with them, for tests of the supervisor: `--target fuzz.tests.deadly:killed`.
+
+Each behaves until a reset of a pool of one certain size, which a walk draws about once in a hundred episodes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from fuzz.planting import planted
+from fuzz.zoo import find
+from properties.operations import Configuration
+from properties.target import Target
+from properties.targets.kvcore import KvcoreTarget
+
+_SIZES = (5, 4)
+"""Blocks, and tokens of a block, of the pool that is deadly."""
+
+
+def _deadly(die: Callable[[], None]) -> Callable[[Configuration], Target]:
+    class Deadly(KvcoreTarget):
+        def reset(self) -> None:
+            if (self.policy.num_blocks, self.policy.block_size) == _SIZES:
+                die()
+            super().reset()
+
+    return Deadly
+
+
+def _hoard() -> None:
+    kept = []
+    while True:
+        kept.append(bytearray(1 << 24))
+
+
+killed = _deadly(lambda: os.kill(os.getpid(), signal.SIGKILL))
+hangs = _deadly(lambda: time.sleep(3600))
+hoards = _deadly(_hoard)
+
+
+def outgrows(configuration: Configuration) -> Target:
+    """Memory runs out where no target can be blamed: before there is one."""
+    if (configuration.num_blocks, configuration.block_size) == _SIZES:
+        _hoard()
+    return KvcoreTarget(configuration)
+
+
+_made = 0
+
+
+def flaky(configuration: Configuration) -> Target:
+    """kvcore that publishes at dispatch, every other time."""
+    global _made
+    _made += 1
+    return find("NV-7").factory()(configuration) if _made % 2 else KvcoreTarget(configuration)
+
+
+def two(configuration: Configuration) -> Target:
+    """kvcore with two bugs."""
+    return planted((*find("NV-1").changes, *find("KC-11").changes))(configuration)
