@@ -73,6 +73,7 @@ _DEATHS = 25
 """Deaths after which a stream is left alone; of hangs, each of which costs minutes, fewer."""
 
 _HANGS = 3
+_STILLBORN = 3
 
 _FUTILE = 6
 """Processes in a row that die in every worker's place before they have done anything: the harness has failed."""
@@ -802,29 +803,30 @@ class Nightly:
         tally.operations += died.operations
         engine = task.stream.engine
         tally.by_engine[engine] = tally.by_engine.get(engine, 0) + died.operations
-        if died.unit < 0:
+        if died.unit < 0:  # of loading the target, perhaps, or of nothing that it did
             lane.stillborn += 1
             lane.again.insert(0, (task.first, task.count))
-            if lane.stillborn >= 3:
+            if lane.stillborn >= _STILLBORN:
                 lane.closed, lane.again = True, []
                 self._stop = self._stop or f"workers die before they begin with {lane.stream.name}: one {died.how}"
-            return
-        lane.deaths += 1
-        lane.hangs += died.how.startswith("hung")
-        left = task.first + task.count - died.unit - 1
-        if left > 0:
-            lane.again.insert(0, (died.unit + 1, left))
-        if lane.deaths >= _DEATHS or lane.hangs >= _HANGS:
-            lane.closed, lane.again = True, []
-            self._show.said(f"{lane.stream.name} is left alone from here on: {lane.deaths} workers died of it")
+        else:
+            lane.deaths += 1
+            lane.hangs += died.how.startswith("hung")
+            left = task.first + task.count - died.unit - 1
+            if left > 0:
+                lane.again.insert(0, (died.unit + 1, left))
+            if lane.deaths >= _DEATHS or lane.hangs >= _HANGS:
+                lane.closed, lane.again = True, []
+                self._show.said(f"{lane.stream.name} is left alone from here on: {lane.deaths} workers died of it")
+        unit = max(died.unit, task.first)
         message = f"its process {died.how}"
         alike = self._deaths_alike.setdefault((task.stream.target, engine, died.how), [])
         if len(alike) < _AUTOPSIES:
             # On disk before anything else, though as yet without its operations: the seed and the unit give them.
-            hit = self._hits / f"{Crash.id}-death-{task.number}-{died.unit}.json"
-            found = recorded(Path(os.devnull), task.stream, died.unit, message)
+            hit = self._hits / f"{Crash.id}-death-{task.number}-{unit}.json"
+            found = recorded(Path(os.devnull), task.stream, unit, message)
             self._save_hit(found, hit)
-            death = _Death(lane, died.unit, died.how, self._spool / f"autopsy-{task.number}.jsonl", hit)
+            death = _Death(lane, unit, died.how, self._spool / f"autopsy-{task.number}.jsonl", hit)
             alike.append(death)
             self._deaths.append(death)
             return

@@ -35,6 +35,11 @@ _BACK_OFF = (0.0, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds before a place's next process, by how many in a row have died before they finished a task."""
 
 
+_RENEWED = 400
+"""Tasks after which a process is replaced by a new one: libraries keep a little of everything that they ever ran, and a
+night is long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Done:
     """A task came to its end."""
@@ -88,6 +93,7 @@ class _Place:
     word: tuple[int, ...] = ()
     spoken: float = 0.0
     deaths: int = 0
+    done: int = 0
     not_before: float = 0.0
 
 
@@ -104,10 +110,12 @@ class Workers:
         memory: int = 0,
         hang: float = 120.0,
         devices: Sequence[str] = (),
+        renewed: int = _RENEWED,
     ) -> None:
         self._clock = clock
         self._memory = memory
         self._hang = hang
+        self._renewed = renewed
         self._context = multiprocessing.get_context("spawn")
         self._places = [
             _Place(number, folder / f"worker-{number}.json", devices[number] if devices else "")
@@ -144,6 +152,18 @@ class Workers:
         """How many tasks can be submitted now. Starts processes whose time has come."""
         now = self._clock()
         for place in self._places:
+            if (
+                place.process is not None
+                and place.connection is not None
+                and place.task is None
+                and place.done >= self._renewed
+            ):
+                with suppress(OSError):
+                    place.connection.send(None)
+                place.connection.close()
+                place.process.join(1.0)
+                place.process.kill()
+                place.process = place.connection = None
             if place.process is None and now >= place.not_before:
                 self._start(place)
         return sum(place.process is not None and place.task is None for place in self._places)
@@ -182,6 +202,7 @@ class Workers:
                 self._busy += now - place.since
                 found.append(Done(place.task, result))
                 place.task, place.deaths = None, 0
+                place.done += 1
                 continue
             if not place.process.is_alive():
                 place.process.join()
@@ -227,7 +248,7 @@ class Workers:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        place.process, place.connection, place.task = process, ours, None
+        place.process, place.connection, place.task, place.done = process, ours, None, 0
 
     def _word(self, place: _Place) -> tuple[int, ...]:
         word = Spool.read(place.spool)

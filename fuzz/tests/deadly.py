@@ -5,6 +5,7 @@ Each behaves until a reset of a pool of one certain size, which a walk draws abo
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import time
@@ -45,6 +46,13 @@ def outgrows(configuration: Configuration) -> Target:
     """Memory runs out where no target can be blamed: before there is one."""
     if (configuration.num_blocks, configuration.block_size) == _SIZES:
         _hoard()
+    return KvcoreTarget(configuration)
+
+
+def unloadable(configuration: Configuration) -> Target:
+    """Its process dies of making one; in the main process, which only asks what it can do, it does not."""
+    if multiprocessing.parent_process() is not None:
+        os._exit(9)
     return KvcoreTarget(configuration)
 
 

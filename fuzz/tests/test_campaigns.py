@@ -29,13 +29,13 @@ from fuzz.counterexample import read, write
 from fuzz.history import History
 from fuzz.nightly import Busy, CampaignResult, Nightly
 from fuzz.plans import CampaignPlan, Variant
-from fuzz.supervisor import Died
+from fuzz.supervisor import Died, Done, Workers
 from fuzz.worker import Stream, Task, perform_task
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 30, 3, 0, tzinfo=UTC)
 WALK = CampaignPlan(
-    "test", engines={"walk": 1.0}, seed="1", workers=1, budget=6.0, shrink=3.0, hang=60.0, memory=1 << 30, kernels=""
+    "test", engines={"walk": 1.0}, seed="1", workers=1, budget=60.0, shrink=3.0, hang=60.0, memory=1 << 30, kernels=""
 )
 WITH_DEADLY = replace(WALK, configurations=(Variant("small", max_blocks=5, max_block_size=4),))
 
@@ -208,7 +208,7 @@ def test_a_bug_is_one_finding_however_often_it_is_hit_and_goes_through_its_statu
     accepted = fuzz("accept", "--out", out)
     assert accepted.exit_code == 0, accepted.output
 
-    again = night(out, replace(plan, seed="2", budget=4.0))
+    again = night(out, replace(plan, seed="2", budget=6.0))
     assert again.status == 5, again.complaint
     assert [one.status for one in again.findings] == ["known"]
     assert again.findings[0].total > again.findings[0].hits
@@ -217,7 +217,7 @@ def test_a_bug_is_one_finding_however_often_it_is_hit_and_goes_through_its_statu
     ((id, entry),) = baseline.entries.items()
     mended_entry = replace(entry, counterexample=replace(entry.counterexample, target="kvcore"))
     Baseline({id: mended_entry}).write(out / "mended.json")
-    fixed = night(tmp_path / "fixed", replace(WALK, budget=3.0), baseline=out / "mended.json")
+    fixed = night(tmp_path / "fixed", replace(WALK, budget=5.0), baseline=out / "mended.json")
     assert fixed.status == 0, fixed.complaint
     assert [one.id for one in fixed.fixed] == [id]
 
@@ -234,7 +234,7 @@ def _pytest(path: Path) -> int:
 
 
 def test_two_bugs_at_a_time_are_two_findings(tmp_path: Path) -> None:
-    plan = replace(WALK, targets=("fuzz.tests.deadly:two",), budget=30.0, workers=2)
+    plan = replace(WALK, targets=("fuzz.tests.deadly:two",), budget=90.0, workers=2)
     result = night(tmp_path, plan, enough=2)
     assert sorted(one.signature.property_id for one in result.findings) == ["ERRORS", "OWNERSHIP"]
 
@@ -248,10 +248,24 @@ def test_what_fails_now_and_then_is_kept_and_said(tmp_path: Path) -> None:
 
 
 def test_only_the_properties_that_were_asked_for_count(tmp_path: Path) -> None:
-    plan = replace(WALK, targets=("fuzz.zoo:NV-1",), properties=("FRESHNESS",), budget=3.0)
+    plan = replace(WALK, targets=("fuzz.zoo:NV-1",), properties=("FRESHNESS",), budget=5.0)
     result = night(tmp_path, plan)
     assert result.status == 0
     assert result.not_counted["OWNERSHIP"] > 0
+
+
+def test_workers_are_renewed_and_tasks_go_on(tmp_path: Path) -> None:
+    with Workers(1, tmp_path, time.monotonic, renewed=2) as workers:
+        pids = []
+        for number in range(5):
+            until(workers.idle)
+            pids += workers.pids()
+            workers.submit(Task("hunt", number, Stream("kvcore", "walk", "all", "1"), str(tmp_path), 9.0, first=number))
+            (done,) = until(lambda: workers.events(0.1))
+            assert isinstance(done, Done)
+            assert done.result.following == number + 1
+    assert [len(set(pids[:2])), len(set(pids))] == [1, 3]
+    assert not workers.pids()
 
 
 # ---- what dies -------------------------------------------------------------------------------------------------------
@@ -288,6 +302,12 @@ def test_a_worker_that_dies_is_a_finding_with_its_operations(
     if target == "killed":
         assert bisected(finding.path, "", 60.0)[0] == 1
         assert bisected(finding.path, "kvcore", 60.0)[0] == 0
+
+
+def test_a_target_that_no_worker_survives_ends_the_campaign_with_a_finding(tmp_path: Path) -> None:
+    result = night(tmp_path, replace(WALK, targets=("fuzz.tests.deadly:unloadable",)))
+    assert result.status == 1
+    assert [one.counterexample.message for one in result.findings] == ["its process ended by itself with status 9"]
 
 
 def test_memory_that_the_target_exhausts_is_an_ordinary_finding(tmp_path: Path) -> None:
@@ -415,7 +435,7 @@ def test_a_disk_that_is_full_for_a_moment_costs_no_finding(tmp_path: Path, monke
         return write(counterexample, path)
 
     monkeypatch.setattr(findings_module, "write", full)
-    result = night(tmp_path, replace(WALK, targets=("fuzz.zoo:NV-1",), budget=30.0))
+    result = night(tmp_path, replace(WALK, targets=("fuzz.zoo:NV-1",)))
     assert result.status == 1
     assert "No space left on device" in result.complaint
     assert result.findings[0].path.exists()
@@ -427,7 +447,7 @@ def test_what_no_disk_takes_is_printed(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(findings_module, "write", full)
-    result = night(tmp_path, replace(WALK, targets=("fuzz.zoo:NV-1",), budget=30.0))
+    result = night(tmp_path, replace(WALK, targets=("fuzz.zoo:NV-1",)))
     assert result.status == 1
     assert result.unsaved
     for line in result.unsaved:
@@ -471,7 +491,7 @@ def test_a_real_disk_that_fills_up(small_disk: Path) -> None:
     full = night(out, WALK)
     assert full.status == 3, "there is no room for findings"
     (small_disk / "filler").unlink()
-    after = night(out, replace(WALK, targets=("fuzz.zoo:NV-1",), budget=30.0))
+    after = night(out, replace(WALK, targets=("fuzz.zoo:NV-1",)))
     assert after.status == 1, after.complaint
     assert after.findings[0].total > after.findings[0].hits, "the first finding is there still"
 
