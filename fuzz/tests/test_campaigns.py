@@ -482,7 +482,7 @@ def test_a_real_disk_that_fills_up(small_disk: Path) -> None:
                 while True:
                     file.write(b"\0" * 4096)
 
-    result = night(out, replace(WALK, targets=("fuzz.zoo:NV-1",), budget=40.0), Filling(), enough=0)
+    result = night(out, replace(WALK, targets=("fuzz.zoo:NV-1",), budget=12.0), Filling(), enough=0)
     assert result.status == 1
     assert "No space left on device" in result.complaint
     assert [one.path.exists() for one in result.findings] == [True]
