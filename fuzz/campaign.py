@@ -138,21 +138,7 @@ class Result:
             "profile": self.plan.profile,
             "budget_seconds": self.plan.budget,
             "seconds": round(self.seconds, 3),
-            "operations": tally.operations,
-            "episodes": tally.episodes,
-            "engines": {
-                engine: {
-                    "operations": count,
-                    "seconds": round(tally.seconds.get(engine, 0.0), 3),
-                    "operations_per_second": round(count / tally.seconds[engine])
-                    if tally.seconds.get(engine)
-                    else None,
-                }
-                for engine, count in tally.by_engine.items()
-            },
-            "kinds": dict(sorted(tally.kinds.items())),
-            "refused": dict(sorted(tally.refused.items())),
-            "skipped": dict(sorted(tally.skipped.items())),
+            **tally.to_json(),
             "properties": {name: self.unchecked.get(name, "checked") for name in PROPERTIES},
             "sometimes": {name: tally.ledger.counts.get(name, 0) for name in EVENTS},
             "never_happened": self.missing,

@@ -46,6 +46,24 @@ class Tally:
     ledger: Ledger = field(default_factory=Ledger)
     coverage: Coverage = field(default_factory=Coverage)
 
+    def to_json(self) -> dict[str, Any]:
+        """What was done, as a summary says it: how much, by which engine at what rate, and operations by kind."""
+        return {
+            "operations": self.operations,
+            "episodes": self.episodes,
+            "engines": {
+                engine: {
+                    "operations": count,
+                    "seconds": round(self.seconds.get(engine, 0.0), 3),
+                    "operations_per_second": round(count / self.seconds[engine]) if self.seconds.get(engine) else None,
+                }
+                for engine, count in self.by_engine.items()
+            },
+            "kinds": dict(sorted(self.kinds.items())),
+            "refused": dict(sorted(self.refused.items())),
+            "skipped": dict(sorted(self.skipped.items())),
+        }
+
     def add(
         self,
         engine: str,

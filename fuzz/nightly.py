@@ -212,21 +212,7 @@ class CampaignResult:
             "seconds": round(self.seconds, 3),
             "cpu_seconds": round(self.cpu, 3),
             "busy": round(self.busy, 4),
-            "operations": tally.operations,
-            "episodes": tally.episodes,
-            "engines": {
-                engine: {
-                    "operations": count,
-                    "seconds": round(tally.seconds.get(engine, 0.0), 3),
-                    "operations_per_second": round(count / tally.seconds[engine])
-                    if tally.seconds.get(engine)
-                    else None,
-                }
-                for engine, count in tally.by_engine.items()
-            },
-            "kinds": dict(sorted(tally.kinds.items())),
-            "refused": dict(sorted(tally.refused.items())),
-            "skipped": dict(sorted(tally.skipped.items())),
+            **tally.to_json(),
             "properties": {
                 name: self.unchecked.get(name, "checked" if name in plan.properties else "not asked for")
                 for name in PROPERTIES

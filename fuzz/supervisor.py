@@ -15,7 +15,6 @@ This room may not know: what tasks do, findings, campaigns.
 from __future__ import annotations
 
 import multiprocessing
-import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -239,7 +238,7 @@ class Workers:
     def _start(self, place: _Place) -> None:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
-            target=main, args=(theirs, str(place.spool), self._memory, place.device, os.getpid()), daemon=True
+            target=main, args=(theirs, str(place.spool), self._memory, place.device), daemon=True
         )
         # A Ctrl-C while the child still imports would end it with a traceback: it is the main process that decides.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

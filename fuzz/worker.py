@@ -42,6 +42,7 @@ from .engines import Tally, hypothesis, kernels, swarm, trace
 from .explore import Plan as ExplorePlan
 from .explore import Space, explore
 from .guided import guided
+from .processes import follow_parent
 from .run import LONG, Judging, Run, kernel_laws, perform
 from .show import Timeline
 from .shrink import shrink
@@ -600,11 +601,10 @@ def _limit(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, hard))
 
 
-def main(connection: Any, spool: str, memory: int, device: str, parent: int) -> None:
+def main(connection: Any, spool: str, memory: int, device: str) -> None:
     """A worker process: takes tasks from `connection` and gives results until there are no more."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process says when to stop
+    follow_parent()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _die_with(parent)
     if device:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
     _limit(memory)
@@ -625,22 +625,6 @@ def main(connection: Any, spool: str, memory: int, device: str, parent: int) -> 
             os._exit(LOST_DEVICE)
         except (BrokenPipeError, ConnectionResetError):
             return
-
-
-def _die_with(parent: int) -> None:
-    """A worker whose main process was killed would work for nobody."""
-    import multiprocessing
-    import threading
-
-    process = multiprocessing.parent_process()
-
-    def watch() -> None:
-        assert process is not None
-        process.join()
-        os._exit(1)
-
-    if process is not None and process.pid == parent:
-        threading.Thread(target=watch, daemon=True).start()
 
 
 def unsettled(path: Path) -> Counterexample | None:
