@@ -46,8 +46,10 @@ class Capability(Enum):
     NAMESPACES = "namespaces"
     HASH = "the hash's width can be chosen"
     BATCH = "a step shows tables, slots, positions and packed rows"
+    REFUSES = "invalid operations are refused"
     ERRORS = "each kind of invalid operation has its own error"
     INSPECT = "reference counts and published blocks can be read"
+    CONTENTS = "what the index claims for each published block can be read"
     CHECK = "the core can check itself"
     CLONE = "state can be cloned and has a canonical form"
 
@@ -95,12 +97,14 @@ class Claim:
 class StepView:
     """A dispatched step. arrays: its metadata as plain lists, made when asked for; None without BATCH.
 
-    copies: (source, destination) blocks.
+    copies: (source, destination) blocks. starts: with admission by "step", for each request that the step admitted, the
+    first position that it computes; requests that did not fit, at the end of the work, have none.
     """
 
     handle: Any
     copies: Sequence[tuple[int, int]] = ()
     arrays: Callable[[], StepArrays] | None = None
+    starts: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -173,7 +177,8 @@ class Target(Protocol):
     def lookup(self, tokens: Tokens, namespace: Namespace) -> Found: ...
 
     def allocate(self, request: str, tokens: Tokens, namespace: Namespace, handle: Any) -> int:
-        """Admit; returns the hit tokens. `handle` is None or what an earlier `lookup` put in its answer."""
+        """Admit; returns the hit tokens (0 with admission by "step"). `handle` is None or what an earlier `lookup` put in
+        its answer."""
         ...
 
     def append(self, request: str, tokens: Tokens) -> None: ...
@@ -207,6 +212,7 @@ class Target(Protocol):
 
     def inspect(self) -> Inspection: ...
 
+    # CONTENTS
     def contents(self) -> dict[int, Claim]:
         """For each published block: the namespace and the whole token history that the index claims for it."""
         ...
