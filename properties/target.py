@@ -177,7 +177,7 @@ class Target(Protocol):
     def lookup(self, tokens: Tokens, namespace: Namespace) -> Found: ...
 
     def allocate(self, request: str, tokens: Tokens, namespace: Namespace, handle: Any) -> int:
-        """Admit; returns the hit tokens (0 with admission by "step"). `handle` is None or what an earlier `lookup` put in
+        """Admit; returns the hit tokens, 0 with admission by "step". `handle` is None or what an earlier `lookup` put in
         its answer."""
         ...
 
