@@ -177,8 +177,8 @@ class Target(Protocol):
     def lookup(self, tokens: Tokens, namespace: Namespace) -> Found: ...
 
     def allocate(self, request: str, tokens: Tokens, namespace: Namespace, handle: Any) -> int:
-        """Admit; returns the hit tokens, 0 with admission by "step". `handle` is None or what an earlier `lookup` put in
-        its answer."""
+        """Admit; returns the hit tokens (0 with admission by "step"). `handle` is None or what an earlier `lookup` said
+        in its answer."""
         ...
 
     def append(self, request: str, tokens: Tokens) -> None: ...
