@@ -156,7 +156,11 @@ class _Shrinker:
         violation = run.violation
         if violation is None or violation.id != self.original.property_id:
             return False
-        self.configuration, self.violation, self.at = configuration, violation, run.at
+        policy = run.session.judge.policy  # where the core cannot have what was asked for, it says what it has
+        self.configuration = replace(
+            configuration, block_size=policy.block_size, reuse=policy.reuse, caching=policy.caching
+        )
+        self.violation, self.at = violation, run.at
         # What was skipped, and what comes after the violation, did nothing.
         self.operations = [
             operation
@@ -275,6 +279,7 @@ class _Shrinker:
                         changed = changed or self.try_filled(
                             configuration, _scaled(self.operations, old, configuration, up)
                         )
+                changed = changed and self.configuration != old  # a core may not take what it is offered
                 if changed:
                     break
 
