@@ -92,6 +92,8 @@ def shrink(
     finished = True
     try:
         if shrinker.try_(counterexample.configuration, list(counterexample.operations)):
+            if len(shrinker.operations) > _LONG:
+                shrinker.search(min(episodes, _GLANCE))
             shrinker.reduce()
             shrinker.search(episodes)
     except _OutOfTime:
@@ -336,6 +338,10 @@ class _Shrinker:
                 reduced += 1
                 self.configuration, self.operations, self.violation, self.at = best
 
+
+_LONG, _GLANCE = 80, 200
+"""Of a longer counterexample (a request trace's, say) even one pass takes long; so many short episodes are tried first
+for a small one of the same property."""
 
 _ENOUGH = 20
 """Failing episodes in a row that reduced to nothing shorter."""

@@ -25,30 +25,22 @@ from typing import Any
 from reference import Policy
 
 from ..operations import Configuration, Namespace, Tokens
-from ..target import Capability, Found, Inspection, Refused, StepView
+from ..target import Adapter, Capability, Inspection, Refused, StepView
 
 __all__ = ["CurrentTarget", "OlderTarget", "make"]
 
-_CAPABILITIES = frozenset({Capability.INSPECT})
 
-
-class _NanoTarget:
+class _NanoTarget(Adapter):
     """What both interfaces share. core: whatever has nano-vllm's `BlockManager` and `Sequence`."""
 
     name = "nano-vllm"
-    capabilities = _CAPABILITIES
-    refusals: tuple[type[Exception], ...] = (Refused,)
-    policy: Policy
+    capabilities = frozenset({Capability.INSPECT})
 
     def __init__(self, num_blocks: int, block_size: int, core: Any) -> None:
         self._size = block_size
         self._sequence = core.Sequence
         self.manager = core.BlockManager(num_blocks, block_size)
         self._live: dict[str, Any] = {}
-
-    def kind(self, error: Exception) -> str:
-        assert isinstance(error, Refused)
-        return error.kind
 
     def _new(self, tokens: Tokens) -> Any:
         sequence = self._sequence(list(tokens))
@@ -83,40 +75,6 @@ class _NanoTarget:
             free=list(self.manager.free_block_ids),
             cached=[],
         )
-
-    # Not among the capabilities.
-    def lookup(self, tokens: Tokens, namespace: Namespace) -> Found:
-        raise NotImplementedError
-
-    def fill(self, request: str, position: int, tokens: Tokens) -> None:
-        raise NotImplementedError
-
-    def truncate(self, request: str, length: int) -> None:
-        raise NotImplementedError
-
-    def fork(self, request: str, child: str) -> None:
-        raise NotImplementedError
-
-    def reset(self) -> None:
-        raise NotImplementedError
-
-    def contents(self) -> Any:
-        raise NotImplementedError
-
-    def check(self) -> None:
-        raise NotImplementedError
-
-    def clone(self) -> Any:
-        raise NotImplementedError
-
-    def same_step(self, handle: Any) -> Any:
-        raise NotImplementedError
-
-    def canonical(self, renaming: Any = None) -> Any:
-        raise NotImplementedError
-
-    def noticed(self) -> dict[str, int]:
-        return {}
 
 
 class CurrentTarget(_NanoTarget):
