@@ -34,6 +34,7 @@ from properties.attention.cases import Case, MalformedCase
 from properties.operations import Configuration, Malformed, Operation
 from properties.target import Capability, Target, TargetFactory
 from properties.targets import UnknownTarget, load
+from reference import PROPERTIES
 
 from . import audit_show, campaign, campaign_cli
 from .attention import AttentionPlan, check_one, run_attention, shrink_case, write_finding
@@ -42,6 +43,9 @@ from .audit import Trial
 from .audit import audit as run_audit
 from .bisect import bisected
 from .campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, USAGE, VIOLATION, Finding, Plan, Result
+from .compare import compare as run_compare
+from .compare import markdown, replace_section
+from .compare import render as render_comparison
 from .counterexample import Counterexample, Unreadable, read, versions, write
 from .engines import Tally
 from .engines import trace as run_checked
@@ -1042,6 +1046,72 @@ def trace(
     complaints.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
     complaints.print(f"  python -m fuzz replay {path}", soft_wrap=True)
     raise typer.Exit(VIOLATION)
+
+
+# ---- compare ---------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def compare(
+    targets: Annotated[list[str], typer.Argument(help="Targets; the first is what speed is compared with.")],
+    budget: Annotated[str, typer.Option(help="Time for each: 30s, 10m, 1h30m.")] = "1m",
+    seed: Annotated[str, typer.Option(help="The same for all.")] = "compare",
+    speed: Annotated[
+        bool, typer.Option("--speed", help="Also time them on the allocator's benchmark, in turn.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the table, the page, and each core's campaign.")] = Path(
+        "fuzz-out/compare"
+    ),
+    into: Annotated[
+        list[Path] | None,
+        typer.Option(help="Put the table between the marks in this Markdown file, too. Repeatable."),
+    ] = None,
+) -> None:
+    """Compare cores: the same campaign for each, in a process of its own; a table of cores and properties.
+
+    Exit status 1 if any property is violated, 4 if nothing was executed.
+
+    Examples:
+
+      python -m fuzz compare kvcore nano_vllm --budget 2m --speed
+
+      python -m fuzz compare kvcore mycore.testing:make --into README.md
+    """
+    _seconds(budget)
+    result = run_compare(
+        targets,
+        out,
+        budget=budget,
+        seed=seed,
+        speed=speed,
+        say=lambda text: console.print(escape(text), soft_wrap=True),
+    )
+    for path in into or ():
+        try:
+            replace_section(path, markdown(result))
+        except (OSError, ValueError) as error:
+            _usage(str(error))
+    table = Table(title="", box=None)
+    table.add_column("property")
+    for column in result.columns:
+        table.add_column(column.name)
+    for name in PROPERTIES:
+        cells = [column.cells.get(name) for column in result.columns]
+        table.add_row(name, *(_VERDICTS[cell.verdict] if cell is not None else "[yellow]not run[/]" for cell in cells))
+    console.print(table)
+    for column in result.columns:
+        if column.missing:
+            console.print(f"[yellow]{column.name}[/]: {escape(column.missing)}", soft_wrap=True)
+    console.print(f"page: {render_comparison(result, out)}   table: {out / 'compare.json'}", soft_wrap=True)
+    raise typer.Exit(VIOLATION if result.violated else CLEAN if result.executed else NOTHING)
+
+
+_VERDICTS = {
+    "pass": "[green]pass[/]",
+    "violated": "[bold red]violated[/]",
+    "not supported": "[dim]–[/]",
+    "not checked": "[dim]not checked[/]",
+}
 
 
 # ---- audit -----------------------------------------------------------------------------------------------------------
