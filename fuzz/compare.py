@@ -16,7 +16,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -87,15 +87,7 @@ class Comparison:
                     "operations_per_second": column.rate,
                     "missing": column.missing,
                     "speed": column.speed,
-                    "properties": {
-                        name: {
-                            "verdict": cell.verdict,
-                            "why": cell.why,
-                            "file": cell.file,
-                            "operations": cell.operations,
-                        }
-                        for name, cell in column.cells.items()
-                    },
+                    "properties": {name: asdict(cell) for name, cell in column.cells.items()},
                 }
                 for column in self.columns
             ],

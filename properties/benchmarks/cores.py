@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import gc
 import json
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
@@ -129,8 +128,9 @@ CORES: dict[str, Run] = {
 
 
 def compare(names: Sequence[str], rounds: int, count: int) -> dict[str, dict[str, Any]]:
-    """Run each core once to warm up, then `rounds` times in turn, on `count` requests. ratio: seconds by the first one's
-    in the same round, the median; ratios: the least and the greatest."""
+    """Run each core once to warm up, then `rounds` times in turn, on `count` requests.
+
+    ratio: seconds by the first one's in the same round, the median; ratios: the least and the greatest."""
     prompts = workload.requests(count)
     gc.collect()
     gc.freeze()  # walking all those tokens is no core's cost
@@ -178,4 +178,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
