@@ -67,7 +67,17 @@ def test_the_suite_runs_from_an_empty_folder(tmp_path: Path, target: str, status
     (tmp_path / "mine" / "fixed.py").write_text(FIXED)
     done = run(
         tmp_path,
-        *("pytest", "-p", "properties.plugin", "--pyargs", "properties.suite.test_contract", "--target", target, "-q", "-rs"),
+        *(
+            "pytest",
+            "-p",
+            "properties.plugin",
+            "--pyargs",
+            "properties.suite.test_contract",
+            "--target",
+            target,
+            "-q",
+            "-rs",
+        ),
         *("-p", "no:cacheprovider", "-k", "not same_operations"),
     )
     assert done.returncode == status, done.stdout + done.stderr
