@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -139,6 +140,8 @@ class _Place:
     """An actor: one supervised process, and a folder of its own. Plain Python, which Ray makes an actor of."""
 
     def __init__(self, memory: int, hang: float) -> None:
+        # A process that is spawned imports its parent's main module: here one of Ray's, which takes a second.
+        vars(sys.modules["__main__"]).pop("__file__", None)
         self._folder = Path(tempfile.mkdtemp(prefix="kv-worker-"))
         self._workers = Workers(1, self._folder, monotonic, memory=memory, hang=hang).__enter__()
 

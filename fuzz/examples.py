@@ -7,7 +7,9 @@ This room may not know: campaigns, engines. It is imported only when a database 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from time import monotonic
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -24,15 +26,20 @@ _ANSWER = 2.0
 _AGAIN = 60.0
 """Seconds for which one that did not answer is left alone: a worker waits for it a thirtieth of its time at most."""
 
-_opened: dict[str, ExampleDatabase] = {}
+_opened: dict[tuple[str, str], ExampleDatabase] = {}
 
 
-def examples(name: str, warn: Callable[[str], None]) -> ExampleDatabase:
-    """The database called `name`: the URL of a Redis, or a folder. One connection a process. warn: given a sentence
-    whenever it is lost."""
-    database = _opened.get(name)
+def examples(name: str, part: str, warn: Callable[[str], None]) -> ExampleDatabase:
+    """The database called `name`: the URL of a Redis, or a folder. Opened once a process. warn: given a sentence
+    whenever it is lost. part: which of its parts, each on its own: an example that does not fail on one target is
+    deleted, and may be all that is known of another's bug."""
+    database = _opened.get((name, part))
     if database is None:
-        database = _opened[name] = _Shared(name) if "://" in name else DirectoryBasedExampleDatabase(name)
+        if "://" in name:
+            database = _Shared(name, part)
+        else:
+            database = DirectoryBasedExampleDatabase(Path(name) / re.sub(r"\W+", "-", part))
+        _opened[name, part] = database
     if isinstance(database, _Shared):
         database.warn = warn
     return database
@@ -41,7 +48,7 @@ def examples(name: str, warn: Callable[[str], None]) -> ExampleDatabase:
 class _Shared(ExampleDatabase):
     """One in a Redis, which is empty while that does not answer."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, part: str) -> None:
         super().__init__()
         from hypothesis.extra.redis import RedisExampleDatabase
         from redis import Redis
@@ -53,7 +60,7 @@ class _Shared(ExampleDatabase):
             url, socket_connect_timeout=_ANSWER, socket_timeout=_ANSWER, retry=Retry(NoBackoff(), 0)
         )
         self.warn: Callable[[str], None] = lambda _: None
-        self._database = RedisExampleDatabase(client)
+        self._database = RedisExampleDatabase(client, key_prefix=f"hypothesis-example:{part}:".encode())
         self._errors = (RedisError, OSError)
         self._name = urlsplit(url)._replace(netloc=urlsplit(url).netloc.rpartition("@")[2]).geturl()
         self._not_before = 0.0

@@ -130,7 +130,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One violation. key: its first signature, judged strictly. path: where it is; "" if it was only counted, or if it
+    """One violation. unit: -1 for what a database had. key: its first signature, judged strictly. path: where it is; "" if it was only counted, or if it
     could not be written: then `inline` is the counterexample and `error` says why.
     """
 
@@ -255,7 +255,7 @@ def _hunt(task: Task, result: TaskResult, spool: Spool, factory: TargetFactory |
         _reused.add(stream)
         found = stored(factory, stream.target, stream.judging, result.tally, _database(stream, result))
         if found is not None:
-            result.hits.append(_hit(found, factory, task, task.first, result.tally.operations))
+            result.hits.append(_hit(found, factory, task, -1, result.tally.operations))
     while result.following < last and monotonic() < deadline and not result.exhausted:
         found, following = _units(stream, factory, result, deadline, last, task.folder, begin)
         unit = following - 1
@@ -314,7 +314,7 @@ def _database(stream: Stream, result: TaskResult) -> Any:
         return None
     from .examples import examples
 
-    return examples(stream.database, result.warnings.append)
+    return examples(stream.database, f"{stream.target} {stream.configuration}", result.warnings.append)
 
 
 def _trace_file(stream: Stream) -> str:
