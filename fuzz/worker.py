@@ -130,8 +130,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One violation. unit: -1 for what a database had. key: its first signature, judged strictly. path: where it is; "" if it was only counted, or if it
-    could not be written: then `inline` is the counterexample and `error` says why.
+    """One violation. key: its first signature, judged strictly. unit: -1 for what a database had. path: where it is; ""
+    if it was only counted, or if it could not be written: then `inline` is the counterexample and `error` says why.
     """
 
     key: Signature
