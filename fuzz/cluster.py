@@ -84,6 +84,7 @@ def connected(address: str, workers: int) -> Iterator[Cluster]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # a test tool tells nobody that it runs
     options: dict[str, Any] = {"address": address or "local", "log_to_driver": False, "logging_level": "ERROR"}
     if not address:
+        os.environ.setdefault("RAY_worker_niceness", "0")  # Ray's 15 leaves little on a machine that does other work
         options |= {"num_cpus": workers, "include_dashboard": False, "object_store_memory": _STORE}
     elif address != "auto":
         _reached(address)
