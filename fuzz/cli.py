@@ -310,7 +310,7 @@ def run(
         str,
         typer.Option(
             envvar="RAY_ADDRESS",
-            help="With --engine ray: the cluster, as host:port, ray://host:port or auto; without, one is started here.",
+            help="With --engine ray: the cluster, as host:port or auto; without, one is started here.",
         ),
     ] = "",
     ray_gpus: Annotated[

@@ -74,7 +74,7 @@ class Cluster:
 
 @contextmanager
 def connected(address: str, workers: int) -> Iterator[Cluster]:
-    """A connection to the Ray at `address` ("head:6379", "ray://head:10001", "auto"), ended afterwards; "" starts one
+    """A connection to the Ray at `address` ("head:6379", "auto"), ended afterwards; "" starts one
     on this machine with a CPU for each of `workers`, whether or not it has so many, and stops it. About 4 s.
 
     Raises NoRay and NoCluster.
@@ -106,13 +106,12 @@ def connected(address: str, workers: int) -> Iterator[Cluster]:
 
 def _reached(address: str) -> None:
     """Does anybody listen there? Raises NoCluster."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    host, _, port = address.rpartition("://")[2].rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=_REACH).close()
     except (OSError, ValueError, OverflowError) as error:
         raise NoCluster(
-            f"the Ray cluster {address!r} cannot be reached: {error}; "
-            "give its head's host:port, ray://host:port, or auto"
+            f"the Ray cluster {address!r} cannot be reached: {error}; give its head's host:port, or auto"
         ) from None
 
 
@@ -234,7 +233,6 @@ class RayWorkers:
     def __init__(
         self, cluster: Cluster, count: int, clock: Clock, *, gpus: float = 0.0, memory: int = 0, hang: float = 120.0
     ) -> None:
-        self._cluster = cluster
         self._ray = cluster.ray
         self._clock = clock
         self._hang = hang
@@ -312,12 +310,17 @@ class RayWorkers:
             while self.running() and self._clock() < until:
                 self.events(0.2)
         idle = [seat.actor.end.remote() for seat in self._seats if seat.here is not None and seat.task is None]
-        for seat in self._seats:
-            if seat.task is not None:
-                with suppress(Exception):
-                    self._bury(seat, None)
+        left = []
         with suppress(Exception):
-            self._ray.wait(idle, num_returns=len(idle), timeout=3.0)
+            for seat in self._seats:
+                if seat.task is not None and seat.here is not None:
+                    self._ray.kill(seat.actor)
+                    left.append(self._asked(seat.here, seat.task, "was ended"))
+            for one in self._ray.wait(left, num_returns=len(left), timeout=_FETCH)[0] if left else ():
+                with suppress(Exception):
+                    _unpacked(self._ray.get(one))
+            if idle:
+                self._ray.wait(idle, num_returns=len(idle), timeout=3.0)
         for seat in self._seats:
             if seat.actor is not None:
                 with suppress(Exception):
@@ -388,16 +391,20 @@ class RayWorkers:
             said = str(error).strip().splitlines() or [""]
             raise ExecutorLost(f"no worker can be started on the Ray cluster: {said[-1]}") from error
 
-    def _fetch(self, here: _Here, task: Task, how: str) -> _Answer | None:
-        """What a dead actor has left on its machine; None if that does not answer."""
+    def _asked(self, here: _Here, task: Task, how: str) -> Any:
+        """What `_fetched` gives on a dead actor's machine, to come."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+        there = NodeAffinitySchedulingStrategy(here.node, soft=False)
+        fetch = self._ray.remote(_fetched).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+        return fetch.remote(task, here.folder, how)
+
+    def _fetch(self, here: _Here, task: Task, how: str) -> _Answer | None:
+        """What a dead actor has left on its machine; None if that does not answer."""
         try:
             if not any(node["NodeID"] == here.node and node["Alive"] for node in self._ray.nodes()):
                 return None
-            there = NodeAffinitySchedulingStrategy(here.node, soft=False)
-            fetch = self._ray.remote(_fetched).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
-            answer = self._ray.get(fetch.remote(task, here.folder, how), timeout=_FETCH)
+            answer = self._ray.get(self._asked(here, task, how), timeout=_FETCH)
         except Exception:  # whatever it is, nothing can be known
             return None
         assert isinstance(answer, _Answer)
