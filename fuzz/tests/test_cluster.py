@@ -5,6 +5,7 @@ Ray runs on this machine with two workers, once for all tests here; the Redis li
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -15,7 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -314,16 +315,24 @@ def _answers(port: int) -> bool:
     return False
 
 
-def hunted(folder: Path, stream: Stream, count: int) -> TaskResult:
-    """By a worker process of its own."""
-    folder.mkdir()
+@contextmanager
+def worker(folder: Path) -> Iterator[Callable[[Stream], TaskResult]]:
+    """A worker process of its own, which does the first unit of streams."""
     with Workers(1, folder, time.monotonic) as workers:
-        until(workers.idle)
-        workers.submit(Task("hunt", 1, stream, str(folder / "hits"), 60.0, count=count))
-        (done,) = until(lambda: workers.events(0.1))
-    assert isinstance(done, Done)
-    assert not done.result.error, done.result.error
-    return done.result
+
+        def hunt(stream: Stream) -> TaskResult:
+            number = next(numbers)
+            until(workers.idle)
+            workers.submit(Task("hunt", number, stream, str(folder / "hits"), 60.0))
+            (done,) = until(lambda: workers.events(0.1))
+            assert isinstance(done, Done)
+            assert not done.result.error, done.result.error
+            return done.result
+
+        yield hunt
+
+
+numbers = itertools.count(1)
 
 
 def test_what_one_worker_finds_another_tries(redis: tuple[str, Callable[[], None]], tmp_path: Path) -> None:
@@ -331,30 +340,29 @@ def test_what_one_worker_finds_another_tries(redis: tuple[str, Callable[[], None
 
     url, end = redis
     stream = Stream("fuzz.zoo:NV-1", "hypothesis", "all", "5", database=url)
-    first = hunted(tmp_path / "one", stream, 1)
-    assert [hit.key.property_id for hit in first.hits] == ["OWNERSHIP"]
+    with worker(tmp_path) as hunt:
+        assert [hit.key.property_id for hit in hunt(stream).hits] == ["OWNERSHIP"]
     with Redis.from_url(url) as client:
-        assert list(client.scan_iter("hypothesis-example:*"))
-    second = hunted(tmp_path / "two", replace(stream, seed="6"), 1)
-    assert read(Path(second.hits[0].path)).seed == "database"
+        (key,) = client.scan_iter("hypothesis-example:*")
+        client.copy(key, key.replace(b"fuzz.zoo:NV-1", b"kvcore"))
+    with worker(tmp_path) as hunt:
+        assert read(Path(hunt(replace(stream, seed="6")).hits[0].path)).seed == "database"
 
-    # What no longer fails is deleted, and numbered units do what they do without a database.
-    sound = replace(stream, target="kvcore")
-    with Redis.from_url(url) as client:
-        for key in client.scan_iter("hypothesis-example:*"):
-            client.copy(key, key.replace(b"fuzz.zoo:NV-1", b"kvcore"))
-    tried, without = hunted(tmp_path / "tried", sound, 1), hunted(tmp_path / "without", replace(sound, database=""), 1)
-    assert not tried.hits
-    assert tried.tally.episodes > without.tally.episodes
-    empty = hunted(tmp_path / "empty", sound, 1)
-    assert (empty.tally.kinds, empty.tally.operations) == (without.tally.kinds, without.tally.operations)
-    assert hunted(tmp_path / "still", stream, 1).hits, "what another target has stored is not touched"
+        # What does not fail is deleted, and a numbered unit does what it does without a database.
+        sound = replace(stream, target="kvcore")
+        tried, again, without = hunt(sound), hunt(replace(sound, max_states=1)), hunt(replace(sound, database=""))
+        assert not tried.hits
+        assert tried.tally.episodes > without.tally.episodes
+        with Redis.from_url(url) as client:
+            assert list(client.scan_iter("hypothesis-example:*")) == [key], "another target's part is not touched"
+        assert again.tally.kinds == without.tally.kinds
+        assert not again.warnings
 
-    end()
-    lost = hunted(tmp_path / "lost", stream, 1)
-    assert [hit.key.property_id for hit in lost.hits] == ["OWNERSHIP"]
-    assert len(lost.warnings) == 1
-    assert re.search(r"redis://127\.0\.0\.1:\d+/0 does not answer", lost.warnings[0])
+        end()
+        lost = hunt(replace(stream, seed="7"))
+        assert [hit.key.property_id for hit in lost.hits] == ["OWNERSHIP"]
+        (warning,) = lost.warnings
+        assert re.search(r"redis://127\.0\.0\.1:\d+/0 does not answer", warning)
 
 
 def test_a_campaign_says_that_its_database_is_lost_and_goes_on(tmp_path: Path) -> None:
@@ -375,8 +383,10 @@ def test_a_campaign_says_that_its_database_is_lost_and_goes_on(tmp_path: Path) -
 
 def test_a_folder_is_a_database_too(tmp_path: Path) -> None:
     stream = Stream("fuzz.zoo:NV-1", "hypothesis", "all", "5", database=str(tmp_path / "examples"))
-    assert hunted(tmp_path / "one", stream, 1).hits
-    assert read(Path(hunted(tmp_path / "two", stream, 1).hits[0].path)).seed == "database"
+    with worker(tmp_path) as hunt:
+        assert hunt(stream).hits
+        hits = hunt(replace(stream, seed="6")).hits
+        assert read(Path(hits[0].path)).seed == "database"
 
 
 def test_a_wrong_database_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
