@@ -93,6 +93,7 @@ class Engine(str, Enum):
     walk = "walk"
     hypothesis = "hypothesis"
     kernels = "kernels"
+    ray = "ray"
 
 
 class Profile(str, Enum):
@@ -274,7 +275,13 @@ def run(
             help="A file of properties/targets (kvcore), or package.module:factory; of a campaign several, with commas."
         ),
     ] = "kvcore",
-    engine: Annotated[Engine, typer.Option(help="One engine, or all of them in turn.")] = Engine.all,
+    engine: Annotated[
+        list[Engine] | None,
+        typer.Option(
+            help="An engine; may be repeated; all of them in turn without. `ray` beside or without others: the workers "
+            "are on a Ray cluster (an extra)."
+        ),
+    ] = None,
     budget: Annotated[str, typer.Option(help="Time to spend: 45s, 10m, 2h.")] = "45s",
     seed: Annotated[str, typer.Option(help="Repeat the campaign with this seed; a fresh one by default.")] = "",
     out: Annotated[Path, typer.Option(help="Folder for findings, summary.json and report.html.")] = Path("fuzz-out"),
@@ -314,6 +321,22 @@ def run(
     hang: Annotated[
         str, typer.Option(help="Of a campaign: a worker that says nothing for so long is ended and is a finding.")
     ] = "",
+    ray_address: Annotated[
+        str,
+        typer.Option(
+            envvar="RAY_ADDRESS",
+            help="With --engine ray: the cluster, as host:port or auto; without, one is started here.",
+        ),
+    ] = "",
+    ray_gpus: Annotated[
+        float, typer.Option(min=0.0, help="With --engine ray: GPUs of each worker; Ray says to each which.")
+    ] = 0.0,
+    database: Annotated[
+        str,
+        typer.Option(
+            help="Of a campaign: Hypothesis's database, shared by all workers: redis://host:port/0, or a folder."
+        ),
+    ] = "",
     baseline: Annotated[
         Path | None, typer.Option(help="Of a campaign: the file of known findings; baseline.json in --out by default.")
     ] = None,
@@ -341,9 +364,19 @@ def run(
       python -m fuzz run --budget 1h --engine hypothesis --profile soak
 
       python -m fuzz run --target my_package.adapter:make --outside
+
+      python -m fuzz run --engine ray --ray-address head:6379 --workers 16 --campaign nightly
+
+      python -m fuzz run --engine ray --engine walk --workers 2 --budget 5m
     """
-    if name or workers != 1 or devices or resume:
-        given = _given(context)
+    given = _given(context)
+    on_ray = Engine.ray in (engine or ())
+    engines = tuple(dict.fromkeys(one.value for one in engine or () if one is not Engine.ray))
+    if Engine.all in engines:
+        engines = ()
+    if not on_ray and (wrong := given & {"ray_address", "ray_gpus"}):
+        _usage(f"--{min(wrong).replace('_', '-')} says where --engine ray has its workers; give that too")
+    if name or workers != 1 or devices or resume or on_ray or database:
         flags: dict[str, Any] = {
             "targets": tuple(part.strip() for part in target.split(",")),
             "budget": _seconds(budget),
@@ -358,7 +391,8 @@ def run(
             "memory": _bytes(memory or "0"),
             "properties": _properties(properties),
             "max_findings": max_findings,
-            "engines": {engine.value: 1.0},
+            "database": database,
+            "engines": dict.fromkeys(engines, 1.0),
             "configurations": (Variant("flags", outside=outside, exact=not safety),),
         }
         names = {
@@ -369,7 +403,7 @@ def run(
             "safety": "configurations",
         }
         chosen_flags = {names.get(flag, flag) for flag in given}
-        if engine is Engine.all:
+        if not engines:
             chosen_flags.discard("engines")
         for one in flags["targets"] if "target" in given or not name else ():
             _factory(one)
@@ -384,6 +418,7 @@ def run(
             resume,
             CampaignPlan("run", budget=_seconds(budget), engines=_AS_ALONE),
             _kernels,
+            campaign_cli.OnRay("" if ray_address == "local" else ray_address, ray_gpus) if on_ray else None,
         )
     factory = _factory(target)
     chosen = seed or str(secrets.randbits(32))
@@ -393,9 +428,9 @@ def run(
         seed=chosen,
         budget=_seconds(budget),
         out=out,
-        engines=campaign.ENGINES if engine is Engine.all else (engine.value,),
+        engines=engines or campaign.ENGINES,
         judging=Judging(outside=outside, exact=not safety),
-        kernels=_kernels(kernels) if engine in (Engine.all, Engine.kernels) else "",
+        kernels=_kernels(kernels) if not engines or "kernels" in engines else "",
         profile=profile.value,
         shrink=_seconds(shrink),
         max_findings=max_findings,
