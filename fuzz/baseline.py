@@ -19,10 +19,9 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from .counterexample import Counterexample, Unreadable, read, write
+from .counterexample import Counterexample, Unreadable, as_text, parsed
 from .signature import Signature
 
 __all__ = ["FIXED", "KNOWN", "NEW", "REGRESSED", "BadBaseline", "Baseline", "Entry"]
@@ -68,18 +67,15 @@ class Baseline:
 
     def write(self, path: Path) -> Path:
         """Whole or not at all; the same entries give the same bytes."""
-        entries = []
-        with TemporaryDirectory(prefix="baseline-") as folder:
-            for _, entry in sorted(self.entries.items()):
-                file = write(entry.counterexample, Path(folder) / "one.json")
-                entries.append(
-                    {
-                        "signature": entry.signature.to_json(),
-                        "status": entry.status,
-                        "note": entry.note,
-                        "counterexample": json.loads(file.read_text(encoding="utf-8")),
-                    }
-                )
+        entries = [
+            {
+                "signature": entry.signature.to_json(),
+                "status": entry.status,
+                "note": entry.note,
+                "counterexample": json.loads(as_text(entry.counterexample)),
+            }
+            for _, entry in sorted(self.entries.items())
+        ]
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(path.name + ".partial")
         partial.write_text(json.dumps({"schema": 1, "findings": entries}, indent=1) + "\n", encoding="utf-8")
@@ -105,11 +101,8 @@ class Baseline:
 def _entry(data: Any) -> Entry:
     if data["status"] not in (KNOWN, FIXED):
         raise ValueError(f"status is {data['status']!r}; known or fixed is allowed")
-    with TemporaryDirectory(prefix="baseline-") as folder:
-        path = Path(folder) / "one.json"
-        path.write_text(json.dumps(data["counterexample"]), encoding="utf-8")
-        try:
-            counterexample = read(path)
-        except Unreadable as error:
-            raise ValueError(str(error)) from None
+    try:
+        counterexample = parsed(json.dumps(data["counterexample"]), Path("its counterexample"))
+    except Unreadable as error:
+        raise ValueError(str(error)) from None
     return Entry(Signature.from_json(data["signature"]), counterexample, data["status"], str(data.get("note", "")))

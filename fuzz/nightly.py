@@ -43,7 +43,7 @@ from .plans import CampaignPlan
 from .signature import Signature, signature_of
 from .supervisor import Died, Done, Executor, Workers
 from .touched import SAMPLED
-from .worker import REPLAYS, UNITS, Hit, Settled, Stream, Task, recorded, unsettled
+from .worker import REPLAYS, SCRATCH, UNITS, Hit, Settled, Stream, Task, recorded, unsettled
 
 __all__ = ["ONLY_KNOWN", "Busy", "CampaignResult", "Nightly", "NothingToResume", "Show", "journal_of"]
 
@@ -342,6 +342,7 @@ class Nightly:
         self.findings = Findings(out / "findings", plan.keep, self._now())
         self.history = History(out / "history.sqlite")
         self._campaign = self.history.begin(self.result.to_json(), self._now().isoformat(timespec="seconds"))
+        self._clear()
         adopted = sorted(self._hits.glob("*/*.json"))
         self._hits = self._hits / str(self._campaign)
         self._hits.mkdir(parents=True, exist_ok=True)
@@ -904,8 +905,14 @@ class Nightly:
             _forget(self._settles.pop(task.number)[0].path)
         for death in (*self._deaths, *self._dying.values()):
             self._file_death(death)
+        self._clear()
         if self._hits.exists() and not any(self._hits.iterdir()):
             self._hits.rmdir()
+
+    def _clear(self) -> None:
+        """What killed workers have left of their own."""
+        for left in (self._spool / "hits").glob(f"*/{SCRATCH}*"):
+            shutil.rmtree(left, ignore_errors=True)
 
     def _collect(self, task: Task) -> None:
         """What a worker had written down before it died, or was ended, and could not say."""

@@ -53,6 +53,7 @@ from .walk import Limits
 __all__ = [
     "LOST_DEVICE",
     "OUT_OF_MEMORY",
+    "SCRATCH",
     "UNITS",
     "Hit",
     "LostDevice",
@@ -81,6 +82,9 @@ KEPT = 4
 """Hits of one kind that a worker writes down in full; after that the 16th, the 64th, ..."""
 
 REPLAYS = 3
+
+SCRATCH = "explore-"
+"""How a folder in a task's folder begins that is needed only while the task runs."""
 
 
 class LostDevice(Exception):
@@ -292,7 +296,7 @@ def _units(
         result.exhausted = True
         found, _ = trace(factory, stream.target, read_trace(_trace_file(stream)), stream.judging, tally)
         return found, first + 1
-    return _explored(stream, factory, result, deadline, begin), first + 1
+    return _explored(stream, factory, result, deadline, folder, begin), first + 1
 
 
 def _trace_file(stream: Stream) -> str:
@@ -313,7 +317,12 @@ def spaces() -> Iterator[Space]:
 
 
 def _explored(
-    stream: Stream, factory: TargetFactory, result: TaskResult, deadline: float, begin: Callable[[int], None]
+    stream: Stream,
+    factory: TargetFactory,
+    result: TaskResult,
+    deadline: float,
+    folder: str,
+    begin: Callable[[int], None],
 ) -> Counterexample | None:
     """One space, as far as its bound or the deadline lets it."""
     unit = result.following
@@ -335,9 +344,11 @@ def _explored(
             raise KeyboardInterrupt  # how an exploration is told to end
         return now
 
-    with TemporaryDirectory(prefix="explore-") as folder:
+    # In the campaign's own folder, which clears what a process leaves that is killed here.
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=SCRATCH, dir=folder) as states:
         plan = ExplorePlan(
-            stream.target, every[unit], Path(folder), stream.judging, max_states=stream.max_states, memory=0
+            stream.target, every[unit], Path(states), stream.judging, max_states=stream.max_states, memory=0
         )
         explored = explore(plan, factory, clock, lambda *_: None)
     tally = result.tally

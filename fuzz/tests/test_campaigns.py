@@ -423,6 +423,23 @@ def test_one_campaign_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
     assert night(tmp_path, replace(WALK, budget=0.0)).status == 4
 
 
+def test_what_a_killed_worker_had_of_its_own_is_cleared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever explores does so in the campaign's folder, and leaves nothing elsewhere."""
+    hits = tmp_path / "spool" / "hits" / "1"
+
+    def killed(plan: Any, *_: Any) -> None:
+        shutil.copytree(plan.out, plan.out.with_name(plan.out.name + "-left"))
+        raise ValueError("here it dies")
+
+    monkeypatch.setattr("fuzz.worker.explore", killed)
+    result = perform_task(Task("hunt", 1, Stream("kvcore", "explore", "all", "1"), str(hits), 9.0))
+    assert "here it dies" in result.error
+    (left,) = hits.iterdir()
+    assert left.name.endswith("-left")
+    night(tmp_path, replace(WALK, budget=0.0))
+    assert not left.exists()
+
+
 # ---- the disk --------------------------------------------------------------------------------------------------------
 
 
