@@ -134,7 +134,7 @@ def test_a_planted_copy_leaves_the_real_core_alone() -> None:
 
 
 def test_a_planted_copy_has_its_source_and_leaves_nothing_behind(tmp_path: Path) -> None:
-    """No file, even if its process is killed; tracebacks and `inspect`, which Triton reads by, show the changed text."""
+    """No file is left of a killed process; tracebacks and `inspect` show the changed text."""
     code = """
 import inspect, os, signal, traceback
 from fuzz.planting import Change, plant
