@@ -7,7 +7,9 @@
 | known | no | yes | fixed |
 | fixed | yes, or its operations fail again | - | regressed |
 
-Each entry carries its counterexample, so that a campaign can ask at its beginning what has become of it.
+Each entry carries its counterexample, so that a campaign can ask at its beginning what has become of it, and all
+signatures by which it was met. What is met in a way that is in no entry, but akin to a known one, is known as well, as
+long as the known one still fails; akin to what was mended, it is new.
 
 This room may not know: how findings are made, folders of findings.
 """
@@ -16,13 +18,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .counterexample import Counterexample, Unreadable, as_text, parsed
-from .signature import Signature
+from .signature import Signature, Symptom, akin, symptom_of
 
 __all__ = ["FIXED", "KNOWN", "NEW", "REGRESSED", "BadBaseline", "Baseline", "Entry"]
 
@@ -35,12 +37,16 @@ class BadBaseline(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One accepted finding. status: known or fixed."""
+    """One accepted finding. status: known or fixed. symptoms: all ways in which it was met, the signature's first."""
 
     signature: Signature
     counterexample: Counterexample
     status: str = KNOWN
     note: str = ""
+    symptoms: tuple[Symptom, ...] = ()
+
+    def has(self, signature: Signature) -> bool:
+        return any(one.signature == signature for one in self.symptoms)
 
 
 @dataclass
@@ -49,15 +55,37 @@ class Baseline:
 
     entries: dict[str, Entry] = field(default_factory=dict)
 
-    def status(self, signature: Signature) -> str:
-        """Of a finding that was made now."""
-        entry = self.entries.get(signature.id)
-        return NEW if entry is None else KNOWN if entry.status == KNOWN else REGRESSED
+    def match(self, symptom: Symptom, mended: Iterable[str] = ()) -> Entry | None:
+        """The entry that a finding made now belongs to: of its signature, that was met in this way, or, if it is known
+        and not among the `mended`, akin. O(entries)."""
+        entry = self.entries.get(symptom.signature.id)
+        if entry is not None:
+            return entry
+        every = [self.entries[id] for id in sorted(self.entries)]
+        for entry in every:
+            if entry.has(symptom.signature):
+                return entry
+        alive = (entry for entry in every if entry.status == KNOWN and entry.signature.id not in set(mended))
+        return next((entry for entry in alive if any(akin(one, symptom) for one in entry.symptoms)), None)
 
-    def accept(self, signature: Signature, counterexample: Counterexample) -> None:
-        """From now on it is known; a note that somebody wrote stays."""
-        before = self.entries.get(signature.id)
-        self.entries[signature.id] = Entry(signature, counterexample, KNOWN, before.note if before else "")
+    def status(self, symptom: Symptom, mended: Iterable[str] = ()) -> tuple[str, str]:
+        """(status of a finding that was made now, id of the entry that says so or "")."""
+        entry = self.match(symptom, mended)
+        if entry is None:
+            return NEW, ""
+        return KNOWN if entry.status == KNOWN else REGRESSED, entry.signature.id
+
+    def accept(self, symptoms: Sequence[Symptom], counterexample: Counterexample, known_as: str = "") -> None:
+        """From now on it is known, in all these ways; a note that somebody wrote stays. known_as: the entry that it is
+        another way to meet."""
+        signature = symptoms[0].signature
+        before = self.entries.get(known_as) or self.entries.get(signature.id)
+        if before is None:
+            self.entries[signature.id] = Entry(signature, counterexample, KNOWN, "", tuple(symptoms))
+            return
+        ways = [*before.symptoms, *(one for one in symptoms if not before.has(one.signature))]
+        stored = counterexample if before.signature == signature else before.counterexample
+        self.entries[before.signature.id] = Entry(before.signature, stored, KNOWN, before.note, tuple(ways))
 
     def mend(self, ids: Iterable[str]) -> None:
         """These no longer fail: to be found again is a regression."""
@@ -72,6 +100,7 @@ class Baseline:
                 "signature": entry.signature.to_json(),
                 "status": entry.status,
                 "note": entry.note,
+                "symptoms": [symptom.to_json() for symptom in entry.symptoms],
                 "counterexample": json.loads(as_text(entry.counterexample)),
             }
             for _, entry in sorted(self.entries.items())
@@ -105,4 +134,8 @@ def _entry(data: Any) -> Entry:
         counterexample = parsed(json.dumps(data["counterexample"]), Path("its counterexample"))
     except Unreadable as error:
         raise ValueError(str(error)) from None
-    return Entry(Signature.from_json(data["signature"]), counterexample, data["status"], str(data.get("note", "")))
+    signature = Signature.from_json(data["signature"])
+    symptoms = tuple(Symptom.from_json(one) for one in data.get("symptoms", ()))
+    if not symptoms:  # of an older version
+        symptoms = (symptom_of(counterexample, signature),)
+    return Entry(signature, counterexample, data["status"], str(data.get("note", "")), symptoms)

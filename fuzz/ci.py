@@ -68,6 +68,7 @@ def _told(entry: dict[str, Any]) -> str:
     return (
         f"{entry['property']} ({entry['status']}, {entry['hits']} hits, {entry['replays']}): {entry['message']}\n"
         f"  {entry['replay']}"
+        + "".join(f"\n  also met as {variant['said']}\n  {variant['replay']}" for variant in entry["variants"])
     )
 
 
@@ -95,7 +96,7 @@ def markdown(summary: dict[str, Any]) -> str:
             "|---|---|---|---|---|---|---|",
         ]
         lines += [
-            f"| {entry['status']} | {entry['property']} | {_cell(entry['message'])} | {entry['hits']:,} | "
+            f"| {entry['status']} | {entry['property']} | {_cell(_what(entry))} | {entry['hits']:,} | "
             f"{entry['replays']} | {entry['operations']} | `{entry['replay']}` |"
             for entry in summary["findings"]
         ]
@@ -110,6 +111,12 @@ def markdown(summary: dict[str, Any]) -> str:
     if summary["never_happened"]:
         lines += ["", f"Never happened: {', '.join(summary['never_happened'])}."]
     return "\n".join(lines) + "\n"
+
+
+def _what(entry: dict[str, Any]) -> str:
+    """The message, and in how many other ways the bug was met."""
+    others = len(entry["variants"])
+    return entry["message"] + (f" (and met in {others} other way{'s' * (others > 1)})" if others else "")
 
 
 def _cell(text: str) -> str:

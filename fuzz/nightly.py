@@ -33,14 +33,14 @@ from properties.targets import load
 from reference import PROPERTIES, Crash
 
 from . import ci
-from .baseline import KNOWN, NEW, REGRESSED, Baseline
+from .baseline import FIXED, KNOWN, NEW, REGRESSED, Baseline
 from .campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, VIOLATION
 from .counterexample import Counterexample, versions, write
 from .engines import Clock, Tally
 from .findings import Finding, Findings
 from .history import BadHistory, History
 from .plans import CampaignPlan
-from .signature import Signature, signature_of
+from .signature import Signature, Symptom, signature_of
 from .supervisor import Died, Done, Executor, Workers
 from .touched import SAMPLED
 from .worker import REPLAYS, SCRATCH, UNITS, Hit, Settled, Stream, Task, recorded, unsettled
@@ -77,6 +77,12 @@ _STILLBORN = 3
 
 _FUTILE = 6
 """Processes in a row that die in every worker's place before they have done anything: the harness has failed."""
+
+_OWN = "own "
+"""Begins the key of a replay of what the folder has and no baseline knows."""
+
+_FATAL = "its process "
+"""Begins the message of what takes its process along."""
 
 _RESERVE = 1 << 20
 """Bytes kept back on the disk, and given up for findings when it is full."""
@@ -166,7 +172,8 @@ class _Death:
 @dataclass
 class CampaignResult:
     """How it ended. `status` is an exit status; `findings` those that were hit, `fixed` what the baseline knows and no
-    longer fails, `unsaved` counterexamples that no disk would take, as text."""
+    longer fails, `still` what it knows and was not met, though it fails, `unsaved` counterexamples that no disk would
+    take, as text, `command` what a person types to repeat the campaign."""
 
     plan: CampaignPlan
     status: int = CLEAN
@@ -185,6 +192,7 @@ class CampaignResult:
     unsaved: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     complaint: str = ""
+    command: str = ""
 
     @property
     def verdict(self) -> str:
@@ -227,6 +235,12 @@ class CampaignResult:
             "findings": [finding.to_json() for finding in self.findings],
             "fixed": [str(signature) for signature in self.fixed],
             "known_not_met": [str(signature) for signature in self.still],
+            "replayed": [
+                {"signature": one.id, "property": one.property_id, "message": one.divergence, "status": status}
+                for status, signatures in ((FIXED, self.fixed), (KNOWN, self.still))
+                for one in signatures
+            ],
+            "command": self.command,
             "dead_workers": self.deaths,
             "tidied": self.gone,
             "plan": plan.to_json(),
@@ -248,8 +262,10 @@ class Nightly:
         baseline: Path | None = None,
         resume: bool = False,
         executor: Callable[[CampaignPlan, Path], Executor] | None = None,
+        command: str = "",
     ) -> None:
-        """clock: where an interruption is raised. now: for dates in findings and history only."""
+        """clock: where an interruption is raised. now: for dates in findings and history only. command: what repeats
+        the campaign, for people."""
         self.plan = self._whole = plan
         self.out = out
         self._clock = clock
@@ -258,7 +274,7 @@ class Nightly:
         self._baseline_path = baseline or out / "baseline.json"
         self._resume = resume
         self._executor = executor or _workers
-        self.result = CampaignResult(plan)
+        self.result = CampaignResult(plan, command=command)
         self._spool = out / "spool"
         self._hits = self._spool / "hits"
         self._lanes: list[_Lane] = []
@@ -358,6 +374,12 @@ class Nightly:
         for id, entry in sorted(self.baseline.entries.items()):
             path = write(entry.counterexample, known / f"{id}.json")
             self._first.append(self._task("verify", None, path=str(path), key=id))
+        for id, finding in sorted(self.findings.by_id.items()):
+            # What is met now may be another way to meet what an earlier campaign has found, if that is there still.
+            fatal = finding.counterexample.message.startswith(_FATAL)
+            ours = finding.signature.target in plan.targets and id not in self.baseline.entries
+            if ours and finding.status != FIXED and not fatal:
+                self._first.append(self._task("verify", None, path=str(finding.path), key=_OWN + id))
         self._note(force=True)
         self._show.began(plan, len(adopted))
 
@@ -427,8 +449,9 @@ class Nightly:
         result.seconds = monotonic() - self._began
         result.busy = self._busy_at_end / (plan.processes * result.seconds) if result.seconds else 0.0
         self._file_the_rest()
+        self._judge()
         result.findings = self.findings.now()
-        met = {finding.signature.id for finding in result.findings}
+        met = {id for finding in result.findings for id in (finding.signature.id, finding.known_as)}
         result.still = [one for one in result.still if one.id not in met]
         result.fixed = [one for one in result.fixed if one.id not in met]
         tally = result.tally
@@ -641,7 +664,7 @@ class Nightly:
             self._show.said(f"settling {task.path} failed; it is kept as it was found\n{error}")
             return
         if task.kind == "verify":
-            self._show.said(f"what the baseline knows as {task.key} cannot be replayed: {error.strip()}")
+            self._show.said(f"what is known as {task.key.removeprefix(_OWN)} cannot be replayed: {error.strip()}")
             return
         self._stop = f"the harness failed in a worker ({where})\n{error}"
 
@@ -686,13 +709,12 @@ class Nightly:
         kind = self._kinds[hit.key]
         self._keep(
             kind,
-            settled.signature,
+            settled.symptom,
             settled.counterexample,
             settled.found,
             replays=f"{settled.replays} of {settled.tried}",
             state=settled.state,
             after=after,
-            finished=settled.finished,
         )
         _forget(hit.path)
 
@@ -703,36 +725,37 @@ class Nightly:
         if found is None:
             return
         found = replace(found, note=why or found.note)
-        self._keep(self._kinds[hit.key], hit.key, found, found, replays="not replayed", after=after, finished=False)
+        self._keep(self._kinds[hit.key], Symptom(hit.key), found, found, replays="not replayed", after=after)
         _forget(hit.path)
 
     def _keep(
         self,
         kind: _Kind,
-        signature: Signature,
+        symptom: Symptom,
         counterexample: Counterexample,
         found: Counterexample,
         *,
         replays: str,
         state: str = "",
         after: int = 0,
-        finished: bool = True,
     ) -> None:
         again = kind.finding is not None  # its hit has been counted
-        known = self.findings.like(signature, finished)
+        known = self.findings.like(symptom)
         first = known is None or not known.hits
+        another = known is not None and all(one.signature != symptom.signature for one in known.symptoms)
 
         def file() -> Finding:
+            status, known_as = self.baseline.status(symptom, self._mended())
             return self.findings.file(
-                signature,
+                symptom,
                 counterexample,
                 found,
-                status=self.baseline.status(signature),
+                status=status,
+                known_as=known_as,
                 replays=replays,
                 state=state,
                 hits=(0 if known is kind.finding else 1) if again else 1 + kind.waiting,
                 found_after=after,
-                finished=finished,
             )
 
         finding = self._saved(file, counterexample)
@@ -742,8 +765,25 @@ class Nightly:
             kind.finding, kind.waiting, kind.settling = finding, 0, False
         if first:
             self._show.filed(finding, first=True)
+        if another:
+            self._show.said(f"{finding.signature.name} was met in another way: {symptom.signature}")
+
+    def _mended(self) -> list[str]:
+        """What the baseline knows and this campaign has seen run clean."""
+        return [signature.id for signature in self.result.fixed]
+
+    def _judge(self) -> None:
+        """The statuses of this campaign's findings, now that all is known that the baseline's replays have shown."""
+        for finding in self.findings.now():
+            before = finding.status, finding.known_as
+            finding.status, finding.known_as = self.baseline.status(finding.symptoms[0], self._mended())
+            if before != (finding.status, finding.known_as):
+                self._dirty[finding.signature.id] = finding
 
     def _take_verified(self, id: str, fails: bool) -> None:
+        if id.startswith(_OWN):
+            self.findings.by_id[id.removeprefix(_OWN)].stale = not fails
+            return
         entry = self.baseline.entries[id]
         if not fails:
             if entry.status == KNOWN:
@@ -755,7 +795,7 @@ class Nightly:
         found = entry.counterexample
         self._show.said(f"[regressed] {entry.signature}")
         kind = self._kinds.setdefault(entry.signature, _Kind())
-        self._keep(kind, entry.signature, found, found, replays="1 of 1")
+        self._keep(kind, entry.symptoms[0], found, found, replays="1 of 1")
 
     # ---- what dies ---------------------------------------------------------------------------------------------------
 
@@ -806,7 +846,7 @@ class Nightly:
                 lane.closed, lane.again = True, []
                 self._show.said(f"{lane.stream.name} is left alone from here on: {lane.deaths} workers died of it")
         unit = max(died.unit, task.first)
-        message = f"its process {died.how}"
+        message = f"{_FATAL}{died.how}"
         alike = self._deaths_alike.setdefault((task.stream.target, engine, died.how), [])
         if len(alike) < _AUTOPSIES:
             # On disk before anything else, though as yet without its operations: the seed and the unit give them.
@@ -828,7 +868,7 @@ class Nightly:
         death: _Death = self._dying.pop(task.number)
         death.tried += 1
         death.died += how == death.how
-        if how == death.how:
+        if how == death.how and death.file.exists():  # it may have died before it could begin
             shutil.copyfile(death.file, death.file.with_suffix(".died"))
         if death.tried < REPLAYS:
             self._deaths.insert(0, death)
@@ -839,7 +879,7 @@ class Nightly:
         """What is known of a death, as a finding."""
         stream = death.lane.stream
         reproduced = death.file.with_suffix(".died")
-        message = f"its process {death.how}"
+        message = f"{_FATAL}{death.how}"
         found = recorded(reproduced if death.died else death.file, stream, death.unit, message)
         if not death.died:
             # All that the unit did; which operation it was is not known.
@@ -847,16 +887,17 @@ class Nightly:
         signature = signature_of(found)
         if not death.died:
             signature = replace(signature, operation="unknown")
+        status, known_as = self.baseline.status(Symptom(signature), self._mended())
         finding = self._saved(
             lambda: self.findings.file(
-                signature,
+                Symptom(signature),
                 found,
                 found,
-                status=self.baseline.status(signature),
+                status=status,
+                known_as=known_as,
                 replays=f"{death.died} of {death.tried}" if death.tried else "not replayed",
                 hits=death.waiting,
                 found_after=self.result.tally.operations,
-                finished=False,  # nobody shrinks what takes its process along
             ),
             found,
         )

@@ -15,6 +15,8 @@ Four passes, repeated until none helps or the deadline is reached:
 every operation, so that the last operation is the one at fault. What the drain phase did to show a fault is part of the
 list by then; it is drained again only where blocks that never come back are the fault itself.
 
+To ask whether two counterexamples are of one bug, `slipped` does the first three with any property accepted.
+
 This room may not know: any core, Hypothesis.
 """
 
@@ -45,7 +47,7 @@ from .counterexample import Counterexample, names
 from .run import Run, perform
 from .walk import Limits, Walk
 
-__all__ = ["Shrunk", "shrink"]
+__all__ = ["Shrunk", "shrink", "slipped"]
 
 Clock = Callable[[], float]
 
@@ -99,6 +101,22 @@ def shrink(
     return Shrunk(shrinker.result(), shrinker.replays, finished)
 
 
+def slipped(
+    counterexample: Counterexample, factory: TargetFactory, *, clock: Clock, seconds: float = 2.0
+) -> Counterexample:
+    """Where a counterexample leads when any violation will do: reduced further, within `seconds` of `clock`, with
+    whatever property that ends at. The same one if nothing shorter fails, or it does not fail when judged strictly.
+
+    One fault shows in several properties, and most of its counterexamples lead to the same end."""
+    shrinker = _Shrinker(counterexample, factory, clock, clock() + seconds, None, any_property=True)
+    try:
+        if shrinker.try_(counterexample.configuration, list(counterexample.operations)):
+            shrinker.reduce()
+    except _OutOfTime:
+        pass
+    return shrinker.result()
+
+
 class _Shrinker:
     def __init__(
         self,
@@ -107,7 +125,9 @@ class _Shrinker:
         clock: Clock,
         deadline: float,
         progress: Callable[[int, int], None] | None,
+        any_property: bool = False,
     ) -> None:
+        self.any_property = any_property
         self.original = original
         self.factory = factory
         self.clock = clock
@@ -126,6 +146,7 @@ class _Shrinker:
             self.original,
             configuration=self.configuration,
             operations=tuple(self.operations),
+            property_id=self.violation.id,
             message=self.violation.message,
             at=self.at,
         )
@@ -154,7 +175,7 @@ class _Shrinker:
 
     def take(self, configuration: Configuration, run: Run) -> bool:
         violation = run.violation
-        if violation is None or violation.id != self.original.property_id:
+        if violation is None or (violation.id != self.original.property_id and not self.any_property):
             return False
         self.configuration, self.violation, self.at = configuration, violation, run.at
         # What was skipped, and what comes after the violation, did nothing.

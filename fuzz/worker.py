@@ -45,8 +45,8 @@ from .guided import guided
 from .processes import follow_parent
 from .run import LONG, Judging, Run, kernel_laws, perform
 from .show import Timeline
-from .shrink import shrink
-from .signature import Signature, signature_of
+from .shrink import shrink, slipped
+from .signature import Signature, Symptom, signature_of, symptom_of
 from .trace import read_trace
 from .walk import Limits
 
@@ -152,7 +152,7 @@ class Settled:
     """
 
     counterexample: Counterexample
-    signature: Signature
+    symptom: Symptom
     replays: int
     tried: int
     found: Counterexample
@@ -423,8 +423,12 @@ def settle(
         else:
             count = original
     beat()
+    symptom = Symptom(signature_of(best))
+    if best is not found:
+        symptom = symptom_of(best, end=slipped(best, factory, clock=monotonic), shrunk=finished)
+    beat()
     state = _state(best, factory)
-    return Settled(best, signature_of(best), count, REPLAYS, found, state, finished)
+    return Settled(best, symptom, count, REPLAYS, found, state, finished)
 
 
 def _replays(found: Counterexample, factory: TargetFactory, strict: bool) -> int:
