@@ -275,6 +275,8 @@ def _table(findings: list[Finding]) -> None:
             str(len(found.operations)),
             escape(found.message),
         )
+        if finding.interpreter is not None:
+            table.add_row("", "", "", "", "", f"found on {escape(found.device)}: {escape(finding.interpreter['told'])}")
         for variant in finding.variants:
             table.add_row("", "", "", "", "", f"[dim]also met as {escape(str(variant.signature))}[/]")
     console.print(table)

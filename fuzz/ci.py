@@ -68,6 +68,7 @@ def _told(entry: dict[str, Any]) -> str:
     return (
         f"{entry['property']} ({entry['status']}, {entry['hits']} hits, {entry['replays']}): {entry['message']}\n"
         f"  {entry['replay']}"
+        + (f"\n  found on {entry['device']}: {entry['interpreter']['told']}" if entry["interpreter"] else "")
         + "".join(f"\n  also met as {variant['said']}\n  {variant['replay']}" for variant in entry["variants"])
     )
 
@@ -114,9 +115,12 @@ def markdown(summary: dict[str, Any]) -> str:
 
 
 def _what(entry: dict[str, Any]) -> str:
-    """The message, and in how many other ways the bug was met."""
-    others = len(entry["variants"])
-    return entry["message"] + (f" (and met in {others} other way{'s' * (others > 1)})" if others else "")
+    """The message, in how many other ways the bug was met, and whether it takes a device to see it."""
+    others, device = len(entry["variants"]), entry["interpreter"]
+    on_device = f" (found on {entry['device']}: {device['told']})" if device else ""
+    return (
+        str(entry["message"]) + on_device + (f" (and met in {others} other way{'s' * (others > 1)})" if others else "")
+    )
 
 
 def _cell(text: str) -> str:

@@ -36,6 +36,7 @@ class Counterexample:
 
     property_id: the property that it breaks; None for a scenario that must stay clean.
     at: index of the operation that breaks it; len(operations) for the drain phase.
+    device: what it was found on, if that was an accelerator; "" for the CPU.
     """
 
     configuration: Configuration
@@ -47,6 +48,7 @@ class Counterexample:
     judging: Judging = Judging()
     engine: str = ""
     seed: str = ""
+    device: str = ""
     note: str = ""
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -88,6 +90,8 @@ def as_text(counterexample: Counterexample) -> str:
     }
     if counterexample.judging.kernels:
         data["judging"]["kernels"] = counterexample.judging.kernels
+    if counterexample.device:
+        data["device"] = counterexample.device
     if counterexample.note:
         data["note"] = counterexample.note
     head = json.dumps(data, indent=2)[:-2]
@@ -150,6 +154,7 @@ def parsed(text: str, path: Path) -> Counterexample:
         ),
         engine=str(data.get("engine", "")),
         seed=str(data.get("seed", "")),
+        device=str(data.get("device", "")),
         note=str(data.get("note", "")),
         versions=dict(data.get("versions", {})),
     )

@@ -30,6 +30,7 @@ from typing import Any
 from properties.operations import Operation
 from reference import PROPERTIES
 
+from .apart import CLEAN, NOT_RUN, OTHER, SAME, Replayed
 from .baseline import FIXED, KNOWN, NEW, REGRESSED
 from .counterexample import Counterexample, Unreadable, read, write
 from .plans import Keep
@@ -52,7 +53,8 @@ class Finding:
 
     signature: of the way that was met first, which names it; symptoms: of all, that one first. hits: in this campaign.
     total: in all that wrote to this folder. replays: "3 of 3", "1 of 3" (flaky), or "not replayed". known_as: the id
-    under which the baseline knows it, if that is another. stale: its own operations run clean by now.
+    under which the baseline knows it, if that is another. stale: its own operations run clean by now. interpreted: of
+    what was found on a device, what its operations do on the CPU; None if that was not tried.
     """
 
     signature: Signature
@@ -72,10 +74,25 @@ class Finding:
     state: str = ""
     known_as: str = ""
     stale: bool = False
+    interpreted: Replayed | None = None
 
     @property
     def path(self) -> Path:
         return self.directory / "counterexample.json"
+
+    @property
+    def interpreter(self) -> dict[str, str] | None:
+        """For what was found on a device: whether it is to be seen without one. None for everything else."""
+        if not self.counterexample.device:
+            return None
+        told = self.interpreted or Replayed(NOT_RUN, "there was no time")
+        words = {
+            SAME: "reproduces in the interpreter, on the CPU",
+            CLEAN: "passes in the interpreter, on the CPU: the device is needed to see it",
+            OTHER: f"breaks another property in the interpreter: {told.said}",
+            NOT_RUN: f"not replayed in the interpreter: {told.said}",
+        }
+        return {"outcome": told.outcome, "said": told.said, "told": words[told.outcome]}
 
     @property
     def variants(self) -> list[Symptom]:
@@ -115,6 +132,8 @@ class Finding:
                 for variant in self.variants
             ],
             "known_as": self.known_as,
+            "device": found.device,
+            "interpreter": self.interpreter,
             "first_seen": self.first_seen,
             "last_seen": self.last_seen,
             "replay": f"python -m fuzz replay {self.path}",
@@ -184,6 +203,7 @@ class Findings:
             if _better(counterexample, replays, finding):
                 write(counterexample, finding.path)
                 finding.counterexample, finding.replays, finding.state = counterexample, replays, state
+                finding.interpreted = None
         elif not (path := finding.variant_path(signature)).exists():
             write(counterexample, path)
         _note(finding.symptoms, symptom)
@@ -274,6 +294,8 @@ def _stored(path: Path) -> Finding | None:
         finding.seeds = list(data["seeds"])
         finding.symptoms = [Symptom.from_json(one) for one in data.get("symptoms", ())]
         finding.known_as = str(data.get("known_as", ""))
+        if told := data.get("interpreter"):
+            finding.interpreted = Replayed(str(told["outcome"]), str(told["said"]))
         finding.state = (path.parent / "state.txt").read_text(encoding="utf-8")
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the campaign ended between two files; the counterexample is there
@@ -349,7 +371,8 @@ def _readme(finding: Finding) -> str:
         f"- status: {finding.status}; hits: {finding.total}; replays: {replays} ({told})\n"
         f"- target `{found.target}`, {found.configuration}\n"
         f"- found by {found.engine} with seed `{found.seed}` in {finding.length_found} operations\n"
-        f"- first seen {finding.first_seen}, last seen {finding.last_seen}\n"
+        + (f"- found on {found.device}: {finding.interpreter['told']}\n" if finding.interpreter else "")
+        + f"- first seen {finding.first_seen}, last seen {finding.last_seen}\n"
         f"- signature: {finding.signature}\n"
         + "".join(
             f"- also met as: {variant.signature} (`python -m fuzz replay {finding.variant_path(variant.signature)}`)\n"

@@ -27,12 +27,13 @@ from typing import IO, Any, Protocol
 
 from properties.coverage import unchecked
 from properties.ledger import EVENTS, THRESHOLD
-from properties.operations import Configuration, encode
+from properties.operations import Configuration, Operation, encode
 from properties.target import Capability
 from properties.targets import load
 from reference import PROPERTIES, Crash
 
 from . import ci
+from .apart import FATAL, NOT_RUN, Replayed
 from .baseline import FIXED, KNOWN, NEW, REGRESSED, Baseline
 from .campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, VIOLATION
 from .counterexample import Counterexample, versions, write
@@ -81,8 +82,8 @@ _FUTILE = 6
 _OWN = "own "
 """Begins the key of a replay of what the folder has and no baseline knows."""
 
-_FATAL = "its process "
-"""Begins the message of what takes its process along."""
+_INTERPRETING = 60.0
+"""Seconds that a replay in the interpreter may take; importing torch is a good part of that."""
 
 _RESERVE = 1 << 20
 """Bytes kept back on the disk, and given up for findings when it is full."""
@@ -286,6 +287,7 @@ class Nightly:
         self._of: dict[int, tuple[Task, int]] = {}  # running tasks: what they are for, and operations when found
         self._dirty: dict[str, Finding] = {}
         self._settles: dict[int, tuple[Hit, int]] = {}  # by task: the hit, and operations when it was found
+        self._interpreting: list[tuple[str, tuple[Operation, ...]]] = []  # what has been asked for
         self._dying: dict[int, _Death] = {}  # by task
         self._number = 0
         self._spent_before = 0.0
@@ -376,7 +378,7 @@ class Nightly:
             self._first.append(self._task("verify", None, path=str(path), key=id))
         for id, finding in sorted(self.findings.by_id.items()):
             # What is met now may be another way to meet what an earlier campaign has found, if that is there still.
-            fatal = finding.counterexample.message.startswith(_FATAL)
+            fatal = finding.counterexample.message.startswith(FATAL)
             ours = finding.signature.target in plan.targets and id not in self.baseline.entries
             if ours and finding.status != FIXED and not fatal:
                 self._first.append(self._task("verify", None, path=str(finding.path), key=_OWN + id))
@@ -584,7 +586,10 @@ class Nightly:
             elif self._first or (self._rest and hunting):
                 task = (self._first or self._rest).pop(0)
                 # At the end what is left is named and replayed, and shrunk as far as that goes in a second or two.
-                task = replace(task, seconds=min(self.plan.shrink, max(1.5, end + 3.0 - now)))
+                seconds = min(self.plan.shrink, max(1.5, end + 3.0 - now))
+                if task.kind == "interpret":
+                    seconds = min(_INTERPRETING, end + _LAST - 1.0 - now)
+                task = replace(task, seconds=seconds)
         self._settled_last = task is not None
         if task is None and hunting:
             task = self._hunt(end - now)
@@ -642,6 +647,9 @@ class Nightly:
             self._take_settled(task, result.settled)
         elif task.kind == "verify":
             self._take_verified(task.key, bool(result.fails))
+        elif task.kind == "interpret":
+            assert result.interpreted is not None
+            self._take_interpreted(task.key, result.interpreted)
         else:
             self.result.tally.merge(result.tally)
             lane = self._lane(task.stream)
@@ -662,6 +670,9 @@ class Nightly:
         if task.kind == "settle":
             self._file_as_found(task, f"settling it failed: {error.strip().splitlines()[-1]}")
             self._show.said(f"settling {task.path} failed; it is kept as it was found\n{error}")
+            return
+        if task.kind == "interpret":
+            self._take_interpreted(task.key, Replayed(NOT_RUN, error.strip().splitlines()[-1]))
             return
         if task.kind == "verify":
             self._show.said(f"what is known as {task.key.removeprefix(_OWN)} cannot be replayed: {error.strip()}")
@@ -765,8 +776,23 @@ class Nightly:
             kind.finding, kind.waiting, kind.settling = finding, 0, False
         if first:
             self._show.filed(finding, first=True)
+        self._without_device(finding)
         if another:
             self._show.said(f"{finding.signature.name} was met in another way: {symptom.signature}")
+
+    def _without_device(self, finding: Finding) -> None:
+        """Have what was found on a device replayed without one, once for each counterexample."""
+        asked = finding.signature.id, finding.counterexample.operations
+        if finding.counterexample.device and finding.interpreted is None and asked not in self._interpreting:
+            self._interpreting.append(asked)
+            self._first.append(self._task("interpret", None, path=str(finding.path), key=finding.signature.id))
+
+    def _take_interpreted(self, id: str, told: Replayed) -> None:
+        finding = self.findings.by_id[id]
+        finding.interpreted = told
+        self._dirty[id] = finding
+        if finding.interpreter is not None:
+            self._show.said(f"{finding.signature.name} {finding.interpreter['told']}")
 
     def _mended(self) -> list[str]:
         """What the baseline knows and this campaign has seen run clean."""
@@ -816,6 +842,8 @@ class Nightly:
             self._file_as_found(task, f"a worker {died.how} while shrinking it")
         elif task.kind == "verify":
             self._take_verified(task.key, fails=True)
+        elif task.kind == "interpret":
+            self._take_interpreted(task.key, Replayed(NOT_RUN, f"a worker {died.how} at it"))
         elif task.kind == "autopsy":
             self._take_autopsy(task, died.how)
         else:
@@ -846,7 +874,7 @@ class Nightly:
                 lane.closed, lane.again = True, []
                 self._show.said(f"{lane.stream.name} is left alone from here on: {lane.deaths} workers died of it")
         unit = max(died.unit, task.first)
-        message = f"{_FATAL}{died.how}"
+        message = f"{FATAL}{died.how}"
         alike = self._deaths_alike.setdefault((task.stream.target, engine, died.how), [])
         if len(alike) < _AUTOPSIES:
             # On disk before anything else, though as yet without its operations: the seed and the unit give them.
@@ -879,8 +907,10 @@ class Nightly:
         """What is known of a death, as a finding."""
         stream = death.lane.stream
         reproduced = death.file.with_suffix(".died")
-        message = f"{_FATAL}{death.how}"
+        message = f"{FATAL}{death.how}"
         found = recorded(reproduced if death.died else death.file, stream, death.unit, message)
+        if self.plan.devices:
+            found = replace(found, device=f"one of the CUDA devices {', '.join(self.plan.devices)}")
         if not death.died:
             # All that the unit did; which operation it was is not known.
             found = replace(found, at=None, note="the worker's process died once, and not when the unit was run again")
@@ -904,6 +934,7 @@ class Nightly:
         if finding is not None:
             if finding.hits == death.waiting:
                 self._show.filed(finding, first=True)
+            self._without_device(finding)
             for alike in self._deaths_alike.values():
                 alike[:] = [finding if one is death else one for one in alike]
         _forget(str(death.hit))

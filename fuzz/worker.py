@@ -5,7 +5,7 @@ of the stream's seed and of the units' numbers; the clock only says when to stop
 bug that is hit a thousand times must not hide the next one. Each hit is on disk before anything else is done with it,
 the first few of a kind in full, the others counted. A *settle* shrinks one hit, replays it three times and says what it
 is. An *autopsy* does one unit again with every operation written down before it is applied, after a worker has died of
-it. A *verify* replays what the baseline knows.
+it. A *verify* replays what the baseline knows; an *interpret* replays on the CPU what was found on a device.
 
 Before each unit a line is put over the one before in a file of fixed size, the *spool*: if the process dies, that is
 what it was doing; while it changes, the process is alive.
@@ -37,6 +37,7 @@ from properties.target import Capability, Target, TargetFactory
 from properties.targets import load
 from reference import Crash, Release
 
+from .apart import INTERPRETED, Replayed, replayed
 from .counterexample import Counterexample, Unreadable, read, versions, write
 from .engines import Tally, hypothesis, kernels, swarm, trace
 from .explore import Plan as ExplorePlan
@@ -63,6 +64,7 @@ __all__ = [
     "Task",
     "TaskResult",
     "main",
+    "on_device",
     "perform_task",
     "recorded",
     "spaces",
@@ -82,6 +84,9 @@ KEPT = 4
 """Hits of one kind that a worker writes down in full; after that the 16th, the 64th, ..."""
 
 REPLAYS = 3
+
+_device = ""
+"""The device that this process was given; "" for none."""
 
 SCRATCH = "explore-"
 """How a folder in a task's folder begins that is needed only while the task runs."""
@@ -116,7 +121,8 @@ class Stream:
 @dataclass(frozen=True, slots=True)
 class Task:
     """One thing to do. hunt: units `first` to `first + count` of `stream`, within `seconds`. settle: the hit in `path`,
-    shrinking for at most `seconds`. autopsy: unit `first`. verify: `path`. folder: where hits go. number: its own.
+    shrinking for at most `seconds`. autopsy: unit `first`. verify: `path`. interpret: `path`, which was found on a
+    device, on the CPU. folder: where hits go. number: its own.
     """
 
     kind: str
@@ -162,13 +168,15 @@ class Settled:
 
 @dataclass(slots=True)
 class TaskResult:
-    """What came of a task. following: the first unit that was not done. error: a traceback, if the harness failed."""
+    """What came of a task. following: the first unit that was not done. interpreted: what became of a replay without
+    the device. error: a traceback, if the harness failed."""
 
     task: Task
     tally: Tally = field(default_factory=Tally)
     following: int = 0
     hits: list[Hit] = field(default_factory=list)
     settled: Settled | None = None
+    interpreted: Replayed | None = None
     fails: str | None = None
     exhausted: bool = False
     seconds: float = 0.0
@@ -359,6 +367,7 @@ def _explored(
 
 def _hit(found: Counterexample, factory: TargetFactory, task: Task, unit: int, operations: int) -> Hit:
     """Write it down, then look at it once more, strictly."""
+    found = replace(found, device=_device)
     loose = signature_of(found)
     count, key = _seen.get(loose, (0, loose))
     path, inline, error = "", None, ""
@@ -502,6 +511,14 @@ def _verify(task: Task, result: TaskResult, spool: Spool) -> None:
     result.fails = run.violation.id if run.violation is not None else ""
 
 
+def _interpret(task: Task, result: TaskResult, spool: Spool) -> None:
+    """Replay what was found on a device in a process that has none, with Triton's interpreter."""
+    spool.say(task.number, 0, 0)
+    result.interpreted = replayed(
+        Path(task.path), timeout=task.seconds, environment=INTERPRETED, beat=lambda: spool.say(task.number, 0, 0)
+    )
+
+
 # ---- an autopsy ------------------------------------------------------------------------------------------------------
 
 
@@ -597,6 +614,7 @@ _DO: dict[str, Callable[[Task, TaskResult, Spool], None]] = {
     "hunt": _hunt,
     "settle": _settle,
     "verify": _verify,
+    "interpret": _interpret,
     "autopsy": _autopsy,
 }
 
@@ -616,12 +634,19 @@ def _limit(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, hard))
 
 
+def on_device(device: str) -> None:
+    """From now on what this process finds was found on `device`, a value of CUDA_VISIBLE_DEVICES; "" for the CPU."""
+    global _device
+    _device = f"CUDA device {device}" if device else ""
+
+
 def main(connection: Any, spool: str, memory: int, device: str) -> None:
     """A worker process: takes tasks from `connection` and gives results until there are no more."""
     follow_parent()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if device:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
+        on_device(device)
     _limit(memory)
     place = Spool(Path(spool))
     while True:

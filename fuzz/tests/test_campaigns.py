@@ -28,10 +28,14 @@ from fuzz.baseline import Baseline
 from fuzz.bisect import bisected
 from fuzz.cli import app
 from fuzz.counterexample import read, write
+from fuzz.findings import Finding, Findings
 from fuzz.history import History
 from fuzz.nightly import Busy, CampaignResult, Nightly
+from fuzz.page import render
 from fuzz.plans import CampaignPlan, Variant
+from fuzz.signature import signature_of
 from fuzz.supervisor import Died, Done, Workers
+from fuzz.tests.pictures import EARLY
 from fuzz.worker import Stream, Task, perform_task
 
 ROOT = Path(__file__).parents[2]
@@ -448,6 +452,48 @@ def test_a_harness_that_fails_says_so(tmp_path: Path) -> None:
 
 def test_nothing_executed_is_said(tmp_path: Path) -> None:
     assert night(tmp_path, replace(WALK, budget=0.0)).status == 4
+
+
+# ---- what is found on a device ---------------------------------------------------------------------------------------
+
+
+def test_what_was_found_on_a_device_is_replayed_without_one(tmp_path: Path) -> None:
+    """There is no device: the worker is told that it has one, and the target fails only where it is told so."""
+    plan = replace(WALK, targets=("fuzz.tests.deadly:on_a_device",), devices=("0",), shrink=1.0)
+    result = night(tmp_path, plan, until=lambda campaign: any(one.interpreted for one in campaign.findings.now()))
+    (finding,) = result.findings
+    assert finding.counterexample.device == "CUDA device 0"
+    assert read(finding.path).device == "CUDA device 0"
+    entry = json.loads((finding.directory / "finding.json").read_text())
+    assert (entry["interpreter"]["outcome"], entry["replays"]) == ("clean", "3 of 3")
+    told = "found on CUDA device 0: passes in the interpreter, on the CPU"
+    for text in (
+        (tmp_path / "summary.md").read_text(),
+        (tmp_path / "junit.xml").read_text(),
+        (finding.directory / "README.md").read_text(),
+        render(result.to_json(), [finding.counterexample], tmp_path / "report.html").read_text(),
+    ):
+        assert told in text.replace("Found", "found")
+    stored = Findings(tmp_path / "findings", plan.keep, NOW)
+    assert [one.interpreter for one in stored] == [finding.interpreter]
+
+
+@pytest.mark.parametrize(
+    ("target", "property_id", "told"),
+    [
+        ("fuzz.zoo:NV-7", "OWNERSHIP", "reproduces in the interpreter"),
+        ("fuzz.zoo:NV-7", "HISTORY", "breaks another property in the interpreter: OWNERSHIP fails"),
+        ("no_such_core", "OWNERSHIP", "not replayed in the interpreter: no replay (status 2)"),
+    ],
+)
+def test_what_a_replay_without_the_device_says(target: str, property_id: str, told: str, tmp_path: Path) -> None:
+    stored = replace(EARLY, target=target, property_id=property_id, device="CUDA device 3")
+    task = Task("interpret", 1, None, str(tmp_path), 60.0, path=str(write(stored, tmp_path / "found.json")))
+    finding = Finding(signature_of(stored), stored, tmp_path)
+    assert finding.interpreter is not None and "there was no time" in finding.interpreter["told"]
+    finding.interpreted = perform_task(task).interpreted
+    assert finding.interpreter["told"].startswith(told)
+    assert Finding(signature_of(stored), replace(stored, device=""), tmp_path).interpreter is None
 
 
 # ---- what is interrupted ---------------------------------------------------------------------------------------------
