@@ -217,6 +217,13 @@ class Findings:
         self.write(finding)
         return finding
 
+    def shorten(self, finding: Finding, counterexample: Counterexample, symptom: Symptom) -> None:
+        """A shorter counterexample of the same, found later; what names the finding stays. Raises OSError."""
+        write(counterexample, finding.path)
+        finding.counterexample, finding.interpreted = counterexample, None
+        _note(finding.symptoms, replace(symptom, signature=finding.signature))
+        self.write(finding)
+
     def hit(self, finding: Finding, hits: int, seed: str = "") -> None:
         """It was hit so often again. `write` has yet to be called."""
         finding.hits += hits

@@ -530,6 +530,9 @@ class Nightly:
 
     def _enough(self) -> bool:
         most = self.plan.max_findings
+        tasks = [*self._first, *(task for task, _ in self._of.values())]
+        if any(task.kind in ("reduce", "interpret") for task in tasks):
+            return False  # that belongs to what was found
         return bool(most) and sum(one.status in (NEW, REGRESSED) for one in self.findings.now()) >= most
 
     def _open(self, now: float, end: float) -> bool:
@@ -650,6 +653,9 @@ class Nightly:
         elif task.kind == "interpret":
             assert result.interpreted is not None
             self._take_interpreted(task.key, result.interpreted)
+        elif task.kind == "reduce":
+            if result.settled is not None:
+                self._take_reduced(task.key, result.settled)
         else:
             self.result.tally.merge(result.tally)
             lane = self._lane(task.stream)
@@ -670,6 +676,9 @@ class Nightly:
         if task.kind == "settle":
             self._file_as_found(task, f"settling it failed: {error.strip().splitlines()[-1]}")
             self._show.said(f"settling {task.path} failed; it is kept as it was found\n{error}")
+            return
+        if task.kind == "reduce":
+            self._show.said(f"{task.path} could not be shrunk, and is kept as it was found: {error.strip()}")
             return
         if task.kind == "interpret":
             self._take_interpreted(task.key, Replayed(NOT_RUN, error.strip().splitlines()[-1]))
@@ -787,6 +796,14 @@ class Nightly:
             self._interpreting.append(asked)
             self._first.append(self._task("interpret", None, path=str(finding.path), key=finding.signature.id))
 
+    def _take_reduced(self, id: str, settled: Settled) -> None:
+        finding = self.findings.by_id[id]
+        best = settled.counterexample
+        if settled.replays == settled.tried and len(best.operations) < len(finding.counterexample.operations):
+            self._saved(lambda: self.findings.shorten(finding, best, settled.symptom), best)
+            self._show.filed(finding, first=False)
+            self._without_device(finding)
+
     def _take_interpreted(self, id: str, told: Replayed) -> None:
         finding = self.findings.by_id[id]
         finding.interpreted = told
@@ -844,6 +861,8 @@ class Nightly:
             self._take_verified(task.key, fails=True)
         elif task.kind == "interpret":
             self._take_interpreted(task.key, Replayed(NOT_RUN, f"a worker {died.how} at it"))
+        elif task.kind == "reduce":
+            self._show.said(f"{task.path} is kept as it was found: a worker {died.how} while shrinking it")
         elif task.kind == "autopsy":
             self._take_autopsy(task, died.how)
         else:
@@ -935,6 +954,11 @@ class Nightly:
             if finding.hits == death.waiting:
                 self._show.filed(finding, first=True)
             self._without_device(finding)
+            # What dies every time is shrunk in forked processes; what hangs would cost seconds for each of hundreds.
+            sure = death.died == REPLAYS and finding.counterexample == found and len(found.operations) > 1
+            if sure and not self.plan.devices and not death.how.startswith("hung"):
+                path = str(finding.path)
+                self._first.append(self._task("reduce", None, path=path, key=finding.signature.id))
             for alike in self._deaths_alike.values():
                 alike[:] = [finding if one is death else one for one in alike]
         _forget(str(death.hit))

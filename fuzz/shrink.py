@@ -73,12 +73,14 @@ def shrink(
     seconds: float = 10.0,
     episodes: int = 1500,
     progress: Callable[[int, int], None] | None = None,
+    perform: Callable[..., Run] = perform,
 ) -> Shrunk:
     """Shrink until nothing helps or `seconds` of `clock` have passed. At most `episodes` fruitless episodes are
     searched.
 
-    `progress` is called with (operations left, replays). If the counterexample does not fail when judged strictly, it
-    comes back unchanged; if it fails sooner, with another property, that is the one that is kept."""
+    `progress` is called with (operations left, replays). `perform` runs a candidate, like `fuzz.run.perform`. If the
+    counterexample does not fail when judged strictly, it comes back unchanged; if it fails sooner, with another
+    property, that is the one that is kept."""
     strict = perform(
         factory, counterexample.configuration, counterexample.operations, counterexample.judging, strict=True
     )
@@ -90,7 +92,7 @@ def shrink(
             message=strict.violation.message,
             at=strict.at,
         )
-    shrinker = _Shrinker(counterexample, factory, clock, clock() + seconds, progress)
+    shrinker = _Shrinker(counterexample, factory, clock, clock() + seconds, progress, run=perform)
     finished = True
     try:
         if shrinker.try_(counterexample.configuration, list(counterexample.operations)):
@@ -126,7 +128,9 @@ class _Shrinker:
         deadline: float,
         progress: Callable[[int, int], None] | None,
         any_property: bool = False,
+        run: Callable[..., Run] = perform,
     ) -> None:
+        self.run = run
         self.any_property = any_property
         self.original = original
         self.factory = factory
@@ -164,7 +168,7 @@ class _Shrinker:
         self, configuration: Configuration, operations: list[Operation] | Callable[[Session], Iterator[Operation]]
     ) -> Run:
         drain = self.original.property_id == Release.id
-        return perform(self.factory, configuration, operations, self.original.judging, strict=True, drain=drain)
+        return self.run(self.factory, configuration, operations, self.original.judging, strict=True, drain=drain)
 
     def try_filled(self, configuration: Configuration, operations: list[Operation]) -> bool:
         """The same with every step scheduling all that its requests have: what a removed operation had computed for
@@ -314,6 +318,8 @@ class _Shrinker:
         Ends when `episodes` in a row did not help, or when so many in a row failed and were reduced to nothing shorter
         that another is not likely to be.
         """
+        if not episodes:
+            return  # not even a target is made: it may be what makes one that takes its process along
         capabilities = self.factory(self.configuration).capabilities
         fruitless = reduced = 0
         number = 0

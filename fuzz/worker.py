@@ -5,7 +5,8 @@ of the stream's seed and of the units' numbers; the clock only says when to stop
 bug that is hit a thousand times must not hide the next one. Each hit is on disk before anything else is done with it,
 the first few of a kind in full, the others counted. A *settle* shrinks one hit, replays it three times and says what it
 is. An *autopsy* does one unit again with every operation written down before it is applied, after a worker has died of
-it. A *verify* replays what the baseline knows; an *interpret* replays on the CPU what was found on a device.
+it; a *reduce* shrinks what that has told. A *verify* replays what the baseline knows; an *interpret* replays on the CPU
+what was found on a device.
 
 Before each unit a line is put over the one before in a file of fixed size, the *spool*: if the process dies, that is
 what it was doing; while it changes, the process is alive.
@@ -42,6 +43,7 @@ from .counterexample import Counterexample, Unreadable, read, versions, write
 from .engines import Tally, hypothesis, kernels, swarm, trace
 from .explore import Plan as ExplorePlan
 from .explore import Space, explore
+from .forked import Deaths, forked
 from .guided import guided
 from .processes import follow_parent
 from .run import LONG, Judging, Run, kernel_laws, perform
@@ -122,7 +124,8 @@ class Stream:
 class Task:
     """One thing to do. hunt: units `first` to `first + count` of `stream`, within `seconds`. settle: the hit in `path`,
     shrinking for at most `seconds`. autopsy: unit `first`. verify: `path`. interpret: `path`, which was found on a
-    device, on the CPU. folder: where hits go. number: its own.
+    device, on the CPU. reduce: `path`, which takes its process along, for at most `seconds`. folder: where hits go.
+    number: its own.
     """
 
     kind: str
@@ -519,6 +522,34 @@ def _interpret(task: Task, result: TaskResult, spool: Spool) -> None:
     )
 
 
+def _reduce(task: Task, result: TaskResult, spool: Spool) -> None:
+    """Shrink what takes its process along, each candidate in a process forked for it. Nothing is settled if it does not
+    die there."""
+    found = read(Path(task.path))
+    factory = load(found.target)
+    spool.say(task.number, 0, 0)
+    status, begun, _ = forked(factory, found.configuration, found.operations, found.judging, strict=True, drain=True)
+    if not status or not begun:
+        return
+    deaths = Deaths(status, found.message)
+    shrunk = shrink(
+        found,
+        factory,
+        clock=monotonic,
+        seconds=task.seconds,
+        episodes=0,
+        progress=lambda *_: spool.say(task.number, 0, 0),
+        perform=deaths,
+    )
+    best, count = shrunk.counterexample, 0
+    for _ in range(REPLAYS):
+        run = deaths(factory, best.configuration, best.operations, best.judging, strict=True)
+        count += run.violation is not None
+        spool.say(task.number, 0, 0)
+    symptom = symptom_of(best, shrunk=shrunk.finished)
+    result.settled = Settled(best, symptom, count, REPLAYS, found, "", shrunk.finished)
+
+
 # ---- an autopsy ------------------------------------------------------------------------------------------------------
 
 
@@ -615,6 +646,7 @@ _DO: dict[str, Callable[[Task, TaskResult, Spool], None]] = {
     "settle": _settle,
     "verify": _verify,
     "interpret": _interpret,
+    "reduce": _reduce,
     "autopsy": _autopsy,
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import html
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ from typer.testing import CliRunner, Result
 
 from fuzz import findings as findings_module
 from fuzz import worker as fuzz_worker
+from fuzz.apart import Replayed
 from fuzz.baseline import Baseline
 from fuzz.bisect import bisected
 from fuzz.cli import app
@@ -54,10 +56,9 @@ class Told:
         self.files: list[Any] = []
         self.lines: list[str] = []
         self.figures: list[Any] = []
-        self.prepared = False
 
     def began(self, plan: CampaignPlan, adopted: int) -> None:
-        self.adopted, self.prepared = adopted, True
+        self.adopted = adopted
 
     def progress(self, figures: Any) -> None:
         self.figures.append(figures)
@@ -105,6 +106,26 @@ class Here:
         pass
 
 
+@contextmanager
+def ending(until: Callable[[Nightly], object]) -> Iterator[None]:
+    """The budget of a campaign in this process is over as soon as `until` says so: no test waits for a budget."""
+    began: list[Nightly] = []
+    prepare, ahead = Nightly._prepare, 0.0
+
+    def prepared(self: Nightly) -> None:
+        prepare(self)
+        began.append(self)
+
+    def now() -> float:
+        nonlocal ahead
+        if began and not ahead and until(began[0]):
+            ahead = began[0].plan.budget
+        return time.monotonic() + ahead
+
+    with mock.patch.object(Nightly, "_prepare", prepared), mock.patch("fuzz.nightly.monotonic", now):
+        yield
+
+
 def night(
     out: Path,
     plan: CampaignPlan,
@@ -114,27 +135,10 @@ def night(
     until: Callable[[Nightly], object] | None = None,
     **options: Any,
 ) -> CampaignResult:
-    """A campaign in this process. It ends with its first finding, or its budget is over as soon as `until` says so: no
-    test waits for a budget."""
-    told = told or Told()
-    nightly = Nightly(
-        replace(plan, max_findings=0 if until else enough),
-        out,
-        time.monotonic,
-        told,
-        now=lambda: NOW,
-        **options,
-    )
-    ahead = 0.0
-
-    def now() -> float:
-        nonlocal ahead
-        if until and not ahead and told.prepared and until(nightly):
-            ahead = plan.budget
-        return time.monotonic() + ahead
-
-    with mock.patch("fuzz.nightly.monotonic", now):
-        return nightly.run()
+    """A campaign in this process, which ends with its first finding, or when `until` says so."""
+    plan = replace(plan, max_findings=0 if until else enough)
+    with ending(until or (lambda campaign: False)):
+        return Nightly(plan, out, time.monotonic, told or Told(), now=lambda: NOW, **options).run()
 
 
 def fuzz(*arguments: object) -> Result:
@@ -176,21 +180,9 @@ def children(process: int) -> list[int]:
 
 def test_a_clean_campaign_uses_its_workers_and_leaves_what_ci_reads(tmp_path: Path) -> None:
     out = tmp_path / "night"
-    result = fuzz(
-        "run",
-        "--workers",
-        2,
-        "--budget",
-        "6s",
-        "--seed",
-        "7",
-        "--out",
-        out,
-        "--kernels",
-        "none",
-        "--trace",
-        _few(tmp_path),
-    )
+    flags = ("--workers", 2, "--budget", "60s", "--seed", "7", "--out", out, "--kernels", "none")
+    with ending(lambda campaign: {"trace", "walk", "hypothesis"} <= set(campaign.result.tally.by_engine)):
+        result = fuzz("run", *flags, "--trace", _few(tmp_path))
     assert result.exit_code == 0, result.output
     assert "checked operations" in result.output
     assert "2 workers" in result.output
@@ -203,15 +195,21 @@ def test_a_clean_campaign_uses_its_workers_and_leaves_what_ci_reads(tmp_path: Pa
     assert set(summary["timeline"][-1]) == {"seconds", "operations", "by_engine", "findings"}
     assert set(summary["coverage"]["allocate"]) == {"free", "cached", "active", "shared", "published"}
     assert 0 < summary["busy"] <= 1
-    assert summary["seconds"] < 6 + 20
     suites = ElementTree.parse(out / "junit.xml").getroot()
     assert suites.get("failures") == suites.get("errors") == "0"
     assert "no violation" in (out / "summary.md").read_text()
     (campaign,) = History(out / "history.sqlite").campaigns()
     assert (campaign.seed, campaign.status, campaign.operations) == ("7", 0, summary["operations"])
+    assert campaign.command == summary["command"]
+    assert campaign.command.startswith("python -m fuzz run --kernels none --trace ")
+    assert campaign.command.endswith(" --workers 2 --budget 60s --seed 7")
     shown = fuzz("report", "--history", "--out", out)
     assert shown.exit_code == 0
     assert "walk, a second and worker" in shown.output
+    drawn = fuzz("report", "--history", "--out", out, "--html", out / "history.html")
+    assert drawn.exit_code == 0, drawn.output
+    assert campaign.command in html.unescape((out / "history.html").read_text())
+    assert fuzz("report", "--out", out, "--html", out / "history.html").exit_code == 2
     assert (out / "report.html").exists()
 
 
@@ -257,10 +255,10 @@ def test_a_bug_is_one_finding_however_often_it_is_hit_and_goes_through_its_statu
 
     # The pytest test fails while the bug is there, and passes on a core without it.
     (test,) = finding.directory.glob("test_*.py")
-    assert _pytest(test) == 1
-    mended = tmp_path / test.name
+    mended = test.with_name("test_mended.py")
     mended.write_text(test.read_text().replace("fuzz.zoo:NV-1", "kvcore"))
-    assert _pytest(mended) == 0
+    assert _pytest(test, mended) == {test.name: "failure", mended.name: ""}
+    mended.unlink()
 
     # Promoted, accepted, known, fixed, regressed.
     promoted = fuzz("promote", finding.directory, "--to", tmp_path / "kept", "--target", "kvcore", "--name", "one bug")
@@ -295,10 +293,21 @@ def test_a_bug_is_one_finding_however_often_it_is_hit_and_goes_through_its_statu
     assert [one.status for one in regressed.findings] == ["regressed"]
 
 
-def _pytest(path: Path) -> int:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull, path]
+def _pytest(*files: Path) -> dict[str, str]:
+    """For each file, what became of its test: "failure", or "" if it has passed."""
+    report = files[0].parent / "tests.xml"
+    flags = ["-q", "-p", "no:cacheprovider", "--noconftest", "-c", os.devnull, f"--junit-xml={report}"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(command, cwd=path.parent, capture_output=True, env=environment, check=False).returncode
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *flags, *files],
+        cwd=files[0].parent,
+        capture_output=True,
+        env=environment,
+        check=False,
+    )
+    cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    report.unlink()
+    return {f"{case.get('classname')}.py": "".join(one.tag for one in case) for case in cases}
 
 
 def test_two_bugs_at_a_time_are_two_findings(tmp_path: Path) -> None:
@@ -395,6 +404,10 @@ def test_a_worker_that_dies_is_a_finding_with_its_operations(
         assert finding.signature.operation == "reset"
         found = read(finding.path)
         assert found.operations[-1].op == "reset"
+        assert finding.length_found >= len(found.operations)
+        if target == "killed":
+            assert [operation.op for operation in found.operations] == ["allocate", "reset"], "shrunk in forks"
+            assert read(finding.directory / "found.json").operations[-1].op == "reset"
         assert (found.configuration.num_blocks, found.configuration.block_size) == (5, 4)
     if target == "killed":
         assert bisected(finding.path, "", 60.0)[0] == 1
@@ -479,15 +492,22 @@ def test_what_was_found_on_a_device_is_replayed_without_one(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("target", "property_id", "told"),
+    ("outcome", "told"),
     [
-        ("fuzz.zoo:NV-7", "OWNERSHIP", "reproduces in the interpreter"),
-        ("fuzz.zoo:NV-7", "HISTORY", "breaks another property in the interpreter: OWNERSHIP fails"),
-        ("no_such_core", "OWNERSHIP", "not replayed in the interpreter: no replay (status 2)"),
+        ("same", "reproduces in the interpreter"),
+        ("other", "breaks another property in the interpreter: EXACT fails"),
+        ("not run", "not replayed in the interpreter: EXACT fails"),
     ],
 )
-def test_what_a_replay_without_the_device_says(target: str, property_id: str, told: str, tmp_path: Path) -> None:
-    stored = replace(EARLY, target=target, property_id=property_id, device="CUDA device 3")
+def test_what_a_replay_without_the_device_says(
+    outcome: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told_so(file: Path, *, environment: dict[str, str], **_: Any) -> Replayed:
+        assert (environment["TRITON_INTERPRET"], environment["CUDA_VISIBLE_DEVICES"]) == ("1", "")
+        return Replayed(outcome, "EXACT fails")
+
+    monkeypatch.setattr("fuzz.worker.replayed", told_so)
+    stored = replace(EARLY, device="CUDA device 3")
     task = Task("interpret", 1, None, str(tmp_path), 60.0, path=str(write(stored, tmp_path / "found.json")))
     finding = Finding(signature_of(stored), stored, tmp_path)
     assert finding.interpreter is not None and "there was no time" in finding.interpreter["told"]
@@ -670,9 +690,8 @@ def test_bisect_maps_every_outcome(tmp_path: Path) -> None:
     (path,) = (tmp_path / "night" / "findings").glob("*/counterexample.json")
     assert bisected(path, "", 60)[0] == 1
     assert bisected(path, "kvcore", 60)[0] == 0
-    for target in ("no_such_core", "fuzz.tests.broken:factory"):
-        status, said = bisected(path, target, 60)
-        assert (status, said[:4]) == (125, "skip"), said
+    status, said = bisected(path, "fuzz.tests.broken:factory", 60)
+    assert (status, said[:4]) == (125, "skip"), said
     other = write(replace(read(path), property_id="HISTORY"), tmp_path / "other.json")
     assert bisected(other, "", 60) == (125, "skip: OWNERSHIP fails, and HISTORY is looked for")
     assert bisected(path, "kvcore", 0.01)[0] == 125
