@@ -182,8 +182,9 @@ def symptom_of(
 def akin(one: Symptom, other: Symptom) -> bool:
     """Are both of one bug, as far as can be told? Symmetric, not transitive. O(operations).
 
-    - They tell of the same divergence of the same property, and their operations are the same but for one: the same
-      fault in another operation's, or another configuration's, clothes. What was not shrunk to the end may have more.
+    - They tell of the same divergence of the same property, and their operations are the same but for one or two, or
+      one in another's place: the same fault in another operation's, or another configuration's, clothes. What was not
+      shrunk to the end may have more.
     - They are met by the same operation, and one of them leads to the other's divergence there.
     - They are of the same operations in another order: what is freed, then completed, or completed, then freed.
     """
@@ -206,6 +207,6 @@ def _leads(one: Symptom, other: Symptom) -> bool:
 
 
 def _near(one: Symptom, other: Symptom) -> bool:
-    """The same operations but for one."""
+    """The same operations but for two, one in another's place counted as two."""
     first, second = Counter(one.kinds), Counter(other.kinds)
-    return ((first - second) + (second - first)).total() <= 1
+    return ((first - second) + (second - first)).total() <= 2

@@ -117,8 +117,9 @@ A, B, D, C, F, L = (
     [
         (_symptom([A, D, F]), _symptom([A, D, F], configuration=Configuration(3, reuse="last_token")), True),
         (_symptom([A, D, C]), _symptom([A, D, C, F]), True),
-        (_symptom([A]), _symptom([A, D, F]), False),
-        (_symptom([A]), replace(_symptom([A, D, F]), shrunk=False), True),
+        (_symptom([A, D, F]), _symptom([A, D, C]), True),
+        (_symptom([A]), _symptom([A, D, C, F]), False),
+        (_symptom([A]), replace(_symptom([A, D, C, F]), shrunk=False), True),
         (_symptom([A, D, F]), _symptom([B, A, D, F], "one is too many", ends="it is held"), True),
         (_symptom([A, D, F]), _symptom([B, A, D, C], "one is too many", ends="it is held"), False),
         (_symptom([A, D, F]), _symptom([B, A, D, F], "one is too many", ends="there are none"), False),
@@ -131,8 +132,9 @@ A, B, D, C, F, L = (
     ids=[
         "another configuration",
         "one operation more",
-        "two operations more",
-        "two more, not shrunk to the end",
+        "one operation in another's place",
+        "three operations more",
+        "three more, not shrunk to the end",
         "it leads to the other",
         "it leads there at another operation",
         "it leads elsewhere",
