@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import signal
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -24,14 +25,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from . import ci
-from .baseline import KNOWN, NEW, REGRESSED, BadBaseline, Baseline
+from .baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
 from .campaign import CLEAN, HARNESS, NOTHING, USAGE
 from .cluster import NoCluster, NoRay, RayWorkers, connected
 from .engines import Clock
 from .findings import Finding, Findings, NotAFinding, promote
 from .history import BadHistory, History, bars
 from .nightly import ONLY_KNOWN, Busy, CampaignResult, Figures, Nightly, NothingToResume, journal_of
-from .page import render
+from .page import render, render_history
 from .plans import BadPlan, CampaignPlan, Keep, bytes_of, overruled, ready, seconds_of
 from .show import describe
 from .supervisor import Died, Executor
@@ -194,13 +195,48 @@ def campaign(
             with _Lines(plan.budget) as lines, interruptible() as clock:
                 before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
                 try:
-                    result = _run(plan, out, clock, lines, baseline, resume, executor)
+                    command = "" if resume and not name else _again(name, flags, plan, ray)
+                    result = _run(plan, out, clock, lines, baseline, resume, executor, command)
                 finally:
                     signal.signal(signal.SIGTERM, before)
         except (Busy, NothingToResume, BadBaseline, BadHistory) as error:
             _usage(str(error))
     _summarize(result, out)
     raise typer.Exit(result.status)
+
+
+_OPTIONS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "targets": ("--target", ",".join),
+    "profile": ("--profile", str),
+    "shrink": ("--shrink", lambda seconds: f"{seconds:g}s"),
+    "kernels": ("--kernels", lambda name: name or "none"),
+    "trace": ("--trace", str),
+    "devices": ("--devices", ",".join),
+    "hang": ("--hang", lambda seconds: f"{seconds:g}s"),
+    "memory": ("--memory", str),
+    "properties": ("--properties", ",".join),
+    "max_findings": ("--max-findings", str),
+}
+"""The flag for each of a plan's names that can be given by one, and its value as it is typed."""
+
+
+def _again(name: str, flags: Mapping[str, Any], plan: CampaignPlan, ray: OnRay | None) -> str:
+    """What to type to repeat a campaign that was given by `name` and `flags`: also its seed, its budget and as many
+    workers, which may have been chosen for it."""
+    words = ["python", "-m", "fuzz", "run", *(["--campaign", name] if name else [])]
+    for flag, (option, typed) in _OPTIONS.items():
+        if flags.get(flag) is not None:
+            words += [option, typed(flags[flag])]
+    for engine in flags.get("engines") or ():
+        words += ["--engine", engine]
+    if ray is not None:
+        words += ["--engine", "ray", *(["--ray-address", ray.address] if ray.address else [])]
+        words += ["--ray-gpus", f"{ray.gpus:g}"] * (ray.gpus > 0)
+    for variant in flags.get("configurations") or ():
+        words += ["--outside"] * variant.outside + ["--safety"] * (not variant.exact)
+    if "devices" not in flags:  # one worker without a name would be a run of one process, which is another thing
+        words += ["--workers", str(plan.processes if name or plan.processes > 1 else 0)]
+    return shlex.join([*words, "--budget", f"{plan.budget:g}s", "--seed", plan.seed])
 
 
 def _run(
@@ -211,8 +247,11 @@ def _run(
     baseline: Path | None,
     resume: bool,
     executor: Callable[..., Executor] | None,
+    command: str,
 ) -> CampaignResult:
-    nightly = Nightly(plan, out, clock, lines, now=_now, baseline=baseline, resume=resume, executor=executor)
+    nightly = Nightly(
+        plan, out, clock, lines, now=_now, baseline=baseline, resume=resume, executor=executor, command=command
+    )
     engines = ", ".join(
         engine for engine, share in plan.engines.items() if share and (engine != "kernels" or plan.kernels)
     )
@@ -295,6 +334,10 @@ def _table(findings: list[Finding]) -> None:
             str(len(found.operations)),
             escape(found.message),
         )
+        if finding.interpreter is not None:
+            table.add_row("", "", "", "", "", f"found on {escape(found.device)}: {escape(finding.interpreter['told'])}")
+        for variant in finding.variants:
+            table.add_row("", "", "", "", "", f"[dim]also met as {escape(str(variant.signature))}[/]")
     console.print(table)
 
 
@@ -343,7 +386,7 @@ def accept(
         _usage(f"--only: the last campaign has no finding {', '.join(unknown)}; it has {', '.join(ids) or 'none'}")
     accepted = [findings.by_id[id] for id in ids if id in findings.by_id and (not only or id in only)]
     for finding in accepted:
-        known.accept(finding.signature, finding.counterexample)
+        known.accept(finding.symptoms, finding.counterexample, finding.known_as)
         finding.status = KNOWN
         findings.write(finding)
     fixed = [] if only else summary["fixed"]
@@ -404,6 +447,7 @@ def report(
     out: OutOption = Path("fuzz-out"),
     last: Annotated[int, typer.Option(min=0, help="Only the last so many campaigns; 0: all.")] = 30,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    html: Annotated[Path | None, typer.Option(help="With --history: write it as a page to this file.")] = None,
 ) -> None:
     """Show the last campaign again, or, with --history, rates and findings over time.
 
@@ -414,7 +458,11 @@ def report(
       python -m fuzz report --history --last 90
 
       python -m fuzz report --history --json
+
+      python -m fuzz report --history --html history.html
     """
+    if html is not None and not history:
+        _usage("--html is for --history; the last campaign has its page, report.html, in its folder")
     if not history:
         summary = _summary(out)
         print(json.dumps(summary, indent=2) if as_json else ci.markdown(summary))
@@ -429,11 +477,19 @@ def report(
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2))
         raise typer.Exit(CLEAN if rows else NOTHING)
+    if html is not None:
+        try:
+            console.print(f"history: {render_history([row.to_json() for row in rows], html)}", soft_wrap=True)
+        except OSError as error:
+            _usage(f"{html}: cannot be written: {error.strerror}")
+        raise typer.Exit(CLEAN if rows else NOTHING)
     table = Table(title="Campaigns", title_justify="left", box=None, pad_edge=False)
     for name in ("began", "name", "seed", "status", "seconds", "workers", "busy", "operations", "a second", "findings"):
         table.add_column(name, justify="right" if name in ("seconds", "workers", "busy", "operations") else "left")
     for row in rows:
-        counts = {status: sum(one["status"] == status for one in row.findings) for status in (NEW, REGRESSED, KNOWN)}
+        counts = {
+            status: sum(one["status"] == status for one in row.findings) for status in (NEW, REGRESSED, KNOWN, FIXED)
+        }
         found = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "-"
         status = "killed or running" if row.status is None else str(row.status)
         table.add_row(
@@ -449,7 +505,12 @@ def report(
             found,
         )
     console.print(table)
-    _curves([("operations a second", [row.rate for row in rows]), ("findings", [len(row.findings) for row in rows])])
+    _curves(
+        [
+            ("operations a second", [row.rate for row in rows]),
+            ("findings", [sum(one["status"] != FIXED for one in row.findings) for row in rows]),
+        ]
+    )
     for engine in sorted({engine for row in rows for engine in row.rates}):
         rates = [row.rates.get(engine, (0, 0.0)) for row in rows]
         _curves([(f"{engine}, a second and worker", [done / spent if spent else 0.0 for done, spent in rates])])

@@ -24,7 +24,7 @@ from properties.operations import SCHEMA, Configuration, Malformed, Operation, d
 
 from .run import Judging
 
-__all__ = ["Counterexample", "Unreadable", "read", "versions", "write"]
+__all__ = ["Counterexample", "Unreadable", "as_text", "parsed", "read", "versions", "write"]
 
 
 class Unreadable(ValueError):
@@ -37,6 +37,7 @@ class Counterexample:
 
     property_id: the property that it breaks; None for a scenario that must stay clean.
     at: index of the operation that breaks it; len(operations) for the drain phase.
+    device: what it was found on, if that was an accelerator; "" for the CPU.
     """
 
     configuration: Configuration
@@ -48,6 +49,7 @@ class Counterexample:
     judging: Judging = Judging()
     engine: str = ""
     seed: str = ""
+    device: str = ""
     note: str = ""
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -70,6 +72,16 @@ def versions() -> dict[str, str]:
 
 def write(counterexample: Counterexample, path: Path) -> Path:
     """Write it, whole or not at all; returns the path. The same counterexample always gives the same bytes."""
+    text = as_text(counterexample)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+    return path
+
+
+def as_text(counterexample: Counterexample) -> str:
+    """What a file of it holds. O(operations)."""
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "target": counterexample.target,
@@ -84,16 +96,13 @@ def write(counterexample: Counterexample, path: Path) -> Path:
     }
     if counterexample.judging.kernels:
         data["judging"]["kernels"] = counterexample.judging.kernels
+    if counterexample.device:
+        data["device"] = counterexample.device
     if counterexample.note:
         data["note"] = counterexample.note
     head = json.dumps(data, indent=2)[:-2]
     lines = ",\n".join("    " + json.dumps(encode(operation)) for operation in counterexample.operations)
-    text = f'{head},\n  "operations": [\n{lines}\n  ]\n}}\n'
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-    return path
+    return f'{head},\n  "operations": [\n{lines}\n  ]\n}}\n'
 
 
 def read(path: Path) -> Counterexample:
@@ -104,6 +113,12 @@ def read(path: Path) -> Counterexample:
         raise Unreadable(f"{path}: cannot be read ({error.strerror}); expected a counterexample file") from None
     except UnicodeDecodeError as error:
         raise Unreadable(f"{path}: not UTF-8 text at byte {error.start}; expected a counterexample in JSON") from None
+    return parsed(text, path)
+
+
+def parsed(text: str, path: Path) -> Counterexample:
+    """The counterexample that `as_text` has put so, or somebody edited; `path` is what complaints call it. Raises
+    Unreadable. O(text)."""
     text = _TRAILING_COMMA.sub(lambda match: match.group(1) or match.group(2), text)
     text = _joined(text)
     try:
@@ -146,6 +161,7 @@ def read(path: Path) -> Counterexample:
         ),
         engine=str(data.get("engine", "")),
         seed=str(data.get("seed", "")),
+        device=str(data.get("device", "")),
         note=str(data.get("note", "")),
         versions=dict(data.get("versions", {})),
     )
