@@ -40,7 +40,7 @@ from typing import Any
 from reference import Policy
 
 from ..operations import Configuration, Namespace, Tokens
-from ..target import Capability, Found, Inspection, Refused, StepView
+from ..target import Adapter, Capability, Found, Inspection, Refused, StepView
 
 __all__ = ["NotInstalled", "VllmTarget", "make", "weak_hash"]
 
@@ -134,7 +134,7 @@ def _extras(core: _Core, namespace: Namespace) -> dict[str, Any]:
     return extras
 
 
-class VllmTarget:
+class VllmTarget(Adapter):
     """One `KVCacheManager` with one group of full attention. Raises NotInstalled.
 
     hash_function: of (parent, tokens, extra keys) to bytes; vLLM's default, SHA-256, if None.
@@ -142,7 +142,6 @@ class VllmTarget:
     """
 
     capabilities = frozenset({Capability.LOOKUP, Capability.OVERLAP, Capability.NAMESPACES, Capability.INSPECT})
-    refusals: tuple[type[Exception], ...] = (Refused,)
 
     def __init__(
         self, configuration: Configuration, name: str = "vllm", hash_function: Callable[[Any], bytes] | None = None
@@ -178,13 +177,8 @@ class VllmTarget:
         )
         self._pool = self.manager.block_pool
         self._requests: dict[str, Any] = {}
-        self._started: set[str] = set()
         self._made = 0
         self._spaces: dict[Namespace, dict[str, Any]] = {}
-
-    def kind(self, error: Exception) -> str:
-        assert isinstance(error, Refused)
-        return error.kind
 
     def _request(self, request: str, tokens: Tokens, namespace: Namespace) -> Any:
         """A new Request. Its id is used once, as ids are in a server."""
@@ -287,15 +281,6 @@ class VllmTarget:
             cached=[],
         )
 
-    def noticed(self) -> dict[str, int]:
-        return {}
-
-    def _lacks(self, *values: Any, **names: Any) -> Any:
-        """What no capability says it can."""
-        raise NotImplementedError(f"{self.name} has no such operation")
-
-    fill = truncate = fork = reset = contents = check = clone = same_step = canonical = _lacks
-
 
 class _Weak(VllmTarget):
     """The same with SHA-256 cut to `Configuration.hash_bits` bits."""
@@ -328,5 +313,5 @@ def make(configuration: Configuration) -> VllmTarget:
 def weak_hash(configuration: Configuration) -> VllmTarget:
     """`--target properties.targets.vllm:weak_hash`: a hash of `Configuration.hash_bits` bits.
 
-    vLLM compares hashes and never tokens, so that a collision is a hit on somebody else's tokens: HISTORY, by design."""
+    vLLM compares hashes and never tokens: a collision is a hit on somebody else's tokens, HISTORY by design."""
     return _Weak(configuration)
