@@ -31,13 +31,13 @@ class Event:
 
     why: str
     needs: frozenset[Capability] = frozenset()
-    under: tuple[str, tuple[str, ...]] | None = None
+    under: tuple[str, tuple[object, ...]] | None = None
 
     def possible(self, policy: Policy) -> bool:
         return self.under is None or getattr(policy, self.under[0]) in self.under[1]
 
 
-def _event(why: str, *needs: Capability, **under: tuple[str, ...]) -> Event:
+def _event(why: str, *needs: Capability, **under: tuple[object, ...]) -> Event:
     return Event(why, frozenset(needs), next(iter(under.items()), None))
 
 
@@ -63,6 +63,10 @@ EVENTS: dict[str, Event] = {
     "published after free": _event("what the step computed is kept", _C.OVERLAP, lifetime=("steps",)),
     "completed with another step in flight": _event("steps overlap", _C.OVERLAP),
     "several steps of one request in flight": _event("a step reads what an earlier one writes", _C.OVERLAP),
+    "hit only in the window": _event("what lies before it may be gone", windowed=(True,)),
+    "let go behind the window": _event(
+        "a live request's blocks come back, also if it is then refused", windowed=(True,)
+    ),
     "fork": _event("tables share blocks", _C.FORK),
     "fork with a shared tail": _event("the next append must copy", _C.FORK),
     "copy-on-write": _event("the table is switched, the copy pends", _C.FORK),

@@ -311,6 +311,8 @@ class Session:
         view: StepView
         view, refusal = self._call(operation, expected, self.target.dispatch, work)
         if refusal:
+            if refusal.status == "refused" and refusal.detail in _NO_ROOM and judge.policy.window is not None:
+                judge.after_no_room(work)
             return refusal
         if self._by_step:
             tables = [self.see(self.target.table, request) for request, _ in work[: len(view.starts)]]

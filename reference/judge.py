@@ -68,7 +68,7 @@ class Line:
 
     chain[i] is the history up to the end of logical block i - 1; chain[0] the namespace. It reaches as far as blocks
     are known to be full and named. Counters as in the core: 0 <= computed <= scheduled <= len(tokens). waiting: blocks
-    are taken by steps, and it has had none."""
+    are taken by steps, and it has had none. skipped: table entries behind the window."""
 
     __slots__ = (
         "base",
@@ -83,6 +83,7 @@ class Line:
         "published",
         "request",
         "scheduled",
+        "skipped",
         "table",
         "tokens",
         "unnamed",
@@ -99,6 +100,7 @@ class Line:
         self.base = len(tokens)
         self.table: list[int] = []
         self.scheduled = 0
+        self.skipped = 0
         self.computed = 0
         self.published = 0
         self.written_from = 0
@@ -121,6 +123,7 @@ class Line:
         other.base = self.base
         other.table = self.table.copy()
         other.scheduled = self.scheduled
+        other.skipped = self.skipped
         other.computed = self.computed
         other.published = self.published
         other.written_from = self.written_from
@@ -161,6 +164,7 @@ class Judge:
         self._size = policy.block_size
         usable = [block for block in range(policy.num_blocks) if block not in policy.reserved]
         self.capacity = len(usable)
+        self._null = next(iter(policy.reserved)) if policy.window is not None else -1
         self.histories = Histories()
         self.slots = Slots(policy.num_blocks)
         self.predictor = Predictor(usable, policy.order) if policy.exact else None
@@ -190,6 +194,7 @@ class Judge:
         other.policy = self.policy
         other._size = self._size
         other.capacity = self.capacity
+        other._null = self._null
         other.histories = self.histories
         other.slots = self.slots.clone()
         other.predictor = self.predictor.clone() if self.predictor is not None else None
@@ -300,7 +305,10 @@ class Judge:
         hit, new = table[:hits], table[hits:]
         if not self._judge_hits(line, hit, expected):
             return False
-        for block in hit:
+        line.skipped = self._behind(hits * self._size)
+        if line.skipped:
+            self.events["hit only in the window"] += 1
+        for block in hit[line.skipped :]:
             self._hold(block, hit=True)
         self._hand_out(line, new)
         line.scheduled = line.computed = hit_tokens
@@ -335,7 +343,10 @@ class Judge:
         follows.
         """
         size, before = self._size, len(self.findings)
+        skipped = self._behind(len(blocks) * size)
         for logical, block in enumerate(blocks):
+            if logical < skipped and block == self._null:
+                continue
             if not 0 <= block < self.policy.num_blocks or block in self.policy.reserved:
                 self.accuse(Mapping, f"{line.request!r}: logical block {logical} is in block {block}, which is none")
                 return False
@@ -360,11 +371,11 @@ class Judge:
     def _incomplete(self, line: Line, hits: int, expected: int) -> None:
         if not self.policy.complete:
             return
-        block = self.owners[line.chain[hits + 1]][0]
+        block = self.owners[line.chain[hits + 1]][0] if self.policy.window is None else -1
         self.accuse(
             Completeness,
-            f"{line.request!r} hits {hits} blocks of {line.tokens.tolist()[:32]}; {expected} are resident "
-            f"(the next one in block {block})",
+            f"{line.request!r} hits {hits} blocks of {line.tokens.tolist()[:32]}; {expected} are resident"
+            + (f" (the next one in block {block})" if block >= 0 else " as far as the window reaches"),
         )
 
     def _accuse_content(self, line: Line, logical: int, block: int) -> None:
@@ -607,12 +618,38 @@ class Judge:
             return "RepeatedRequest"
         if self.policy.admission == "step":
             line, count = self.lines[work[0][0]], work[0][1]
-            missing = self._missing(line, count, self._hits_of(line))
+            missing = self._missing(line, count, self._hits_of(line), self._due(line))
             if missing > 0:
                 self.events["refused for one block" if missing == 1 else "refused for several blocks"] += 1
                 return "OutOfBlocks"
-            self.may_refuse = not self.policy.complete and self._missing(line, count, ()) > 0
+            self.may_refuse = not self.policy.complete and self._missing(line, count, (), self._due(line)) > 0
         return None
+
+    def after_no_room(self, work: Sequence[tuple[str, int]]) -> None:
+        """The step that was to begin with the first of `work` was refused for want of blocks."""
+        self._trim(self.lines[work[0][0]])
+
+    def _behind(self, position: int) -> int:
+        """How many blocks lie wholly before the window of the query at `position`."""
+        window = self.policy.window
+        return max(0, position + 1 - window) // self._size if window is not None else 0
+
+    def _due(self, line: Line) -> int:
+        """How many blocks become free when `line` lets go what lies behind its window."""
+        return sum(self.references[block] == 1 for block in line.table[line.skipped : self._behind(line.computed)])
+
+    def _trim(self, line: Line) -> None:
+        """`line` lets go what lies behind the window of its first token that is not computed."""
+        behind = 0 if line.waiting else self._behind(line.computed)
+        if behind <= line.skipped:
+            return
+        for logical in range(behind - 1, line.skipped - 1, -1):
+            self._let_go(line.table[logical])
+        line.table = [self._null] * behind + line.table[behind:]
+        line.skipped = behind
+        self.events["let go behind the window"] += 1
+        if self.predictor is not None:
+            self.predictor.settle()
 
     def _hits_of(self, line: Line) -> list[int]:
         """The blocks that a waiting request must hit now; none for any other."""
@@ -624,13 +661,14 @@ class Judge:
             line.chain.append(self.histories.extend(line.chain[at], piece.tobytes()))
         return self._expected_hits(tokens, line.chain)
 
-    def _missing(self, line: Line, count: int, hits: Sequence[int]) -> int:
+    def _missing(self, line: Line, count: int, hits: Sequence[int], due: int = 0) -> int:
         """How many blocks too few there are to schedule `line` for `count` more tokens; not above 0 if it fits.
 
-        A waiting request's hits count as scheduled, and one token at least is computed."""
+        A waiting request's hits count as scheduled, and one token at least is computed. due: blocks that become free
+        first."""
         end = max(line.scheduled + count, len(hits) * self._size + 1)
-        active = sum(1 for block in hits if self.references[block])
-        return -(-end // self._size) - len(line.table) - active - self.idle
+        active = sum(1 for block in hits if block == self._null or self.references[block])
+        return -(-end // self._size) - len(line.table) - active - self.idle - due
 
     def take_blocks(
         self, work: Sequence[tuple[str, int]], starts: Sequence[int], tables: Sequence[list[int]]
@@ -642,6 +680,7 @@ class Judge:
         admitted: list[tuple[str, int]] = []
         for (request, count), start, table in zip(work, starts, tables, strict=False):
             line = self.lines[request]
+            self._trim(line)
             hits = self._hits_of(line)
             if self._missing(line, count, hits) > 0:
                 self.accuse(Admission, f"the step admits {request!r}, for which there are not enough blocks")
@@ -651,6 +690,14 @@ class Judge:
                 line.waiting = False
                 if not self._admit(line, start, table, end, hits):
                     return admitted
+            elif self._null in table[line.skipped :]:
+                at = table.index(self._null, line.skipped)
+                self.accuse(
+                    Freshness,
+                    f"the step computes {request!r} from {start} on and reads positions {at * self._size} on from the "
+                    f"reserved block {self._null}: table {table}",
+                )
+                return admitted
             elif start != line.scheduled or table[: len(old)] != old or len(table) != -(-end // self._size):
                 self.accuse(
                     Mapping,
@@ -668,6 +715,7 @@ class Judge:
         if len(starts) < len(work):
             request, count = work[len(starts)]
             line = self.lines[request]
+            self._trim(line)
             if self._missing(line, count, self._hits_of(line) if self.policy.complete else ()) <= 0:
                 self.accuse(Admission, f"the step leaves out {request!r}, for which there are enough blocks")
         return admitted
@@ -869,7 +917,7 @@ class Judge:
             lines += [line for line, _, _ in passage.spans if line.freed]
         for line in lines:
             written = max(line.scheduled, line.written_from)
-            for logical in range(-(-written // size)):
+            for logical in range(line.skipped, -(-written // size)):
                 piece = line.tokens[logical * size : min(written, (logical + 1) * size)]
                 block = line.table[logical]
                 pending = line.pending
@@ -906,6 +954,8 @@ class Judge:
         if not self.policy.caching:
             return []
         limit = len(tokens) if self.policy.reuse == "last_token" else len(tokens) - 1
+        if self.policy.window is not None:
+            return self._hits_in_window(chain[1 : limit // self._size + 1])
         hits = []
         for history in chain[1 : limit // self._size + 1]:
             owners = self.owners.get(history)
@@ -916,6 +966,15 @@ class Judge:
                 block = next((other for other in owners if self.references[other]), block)
             hits.append(block)
         return hits
+
+    def _hits_in_window(self, chain: list[int]) -> list[int]:
+        """The longest hit of which everything in the window of the token after it is resident."""
+        for hits in range(len(chain), 0, -1):
+            behind = self._behind(hits * self._size)
+            owners = [self.owners.get(history) for history in chain[behind:hits]]
+            if all(owners):
+                return [self._null] * behind + [own[0] for own in owners if own]
+        return []
 
     def _hand_out(self, line: Line, blocks: list[int]) -> None:
         """`line` was given these as new blocks."""
@@ -957,7 +1016,12 @@ class Judge:
         self.events["evicted"] += 1
         if self.owners.get(history):
             self.events["evicted one of two owners"] += 1
-        elif self._extensions.get(history) and self.policy.complete and self.policy.duplicates != "last":
+        elif (
+            self._extensions.get(history)
+            and self.policy.complete
+            and self.policy.duplicates != "last"
+            and self.policy.window is None
+        ):
             self.accuse(Eviction, f"block {block} is taken while blocks that extend its content are still cached")
         if any(self.references[other] > 1 for other in self.owners.get(self.histories.parent(history), ())):
             self.events["evicted while its prefix is shared"] += 1
@@ -1010,7 +1074,7 @@ class Judge:
             self.events["pending copy cancelled by free"] += 1
             self._let_go(line.pending[0])
             line.pending = None
-        for block in reversed(line.table):
+        for block in reversed(line.table[line.skipped :]):
             self._let_go(block)
         if self.predictor is not None:
             self.predictor.settle()

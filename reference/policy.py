@@ -37,6 +37,12 @@ class Policy:
     chunks: whether a step may compute a part of what a request has left.
     lifetime: what a request that is freed in flight holds stays held until its "steps" complete, or is let go at once,
     since whoever gets it writes to it later in the same "stream".
+    window: how many tokens a query attends to, itself included; None for all before it. What no query attends to any
+    more is let go: when a step is to compute a request further, whether it then fits or not, blocks that lie wholly
+    before the window of its first token whose computation is not complete are released, last first, and the table has
+    the one reserved block in their places. A hit needs only the blocks in the window of the first token after it.
+    Parents then leave the cache before their children, so EVICTION is not judged. Needs admission by the step, and
+    "last_block".
     merges: completing a step may replace blocks in the tables of its requests by others with the same content.
     complete: everything resident is hit, and what extends a content leaves the cache before it does. A core that drops
     content earlier than it must says False; COMPLETENESS and EVICTION are not judged then.
@@ -62,6 +68,7 @@ class Policy:
     complete: bool = True
     order: str = "free_first"
     duplicates: str = "active"
+    window: int | None = None
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -69,3 +76,14 @@ class Policy:
                 raise ValueError(f"Policy.{name} is {given!r}; it can be {', '.join(map(repr, allowed))}")
         if self.exact and (self.merges or not self.complete):
             raise ValueError("Policy.exact predicts every choice; with merges, or not complete, say exact=False")
+        if self.window is not None and (
+            self.window < 2 or len(self.reserved) != 1 or (self.admission, self.reuse) != ("step", "last_block")
+        ):
+            raise ValueError(
+                "Policy.window is 2 or more, with one reserved block, admission 'step', reuse 'last_block'"
+            )
+
+    @property
+    def windowed(self) -> bool:
+        """Whether queries attend to a window only."""
+        return self.window is not None

@@ -42,7 +42,7 @@ from reference import Policy
 from ..operations import Configuration, Namespace, Tokens
 from ..target import Adapter, Capability, Found, Inspection, Refused, StepView
 
-__all__ = ["NotInstalled", "VllmTarget", "make", "weak_hash"]
+__all__ = ["NotInstalled", "VllmTarget", "make", "sliding_window", "weak_hash"]
 
 _VERSION = "0.32.0"
 
@@ -135,16 +135,21 @@ def _extras(core: _Core, namespace: Namespace) -> dict[str, Any]:
 
 
 class VllmTarget(Adapter):
-    """One `KVCacheManager` with one group of full attention. Raises NotInstalled.
+    """One `KVCacheManager` with one group of layers. Raises NotInstalled.
 
-    hash_function: of (parent, tokens, extra keys) to bytes; vLLM's default, SHA-256, if None.
+    hash_function: of (parent, tokens, extra keys) to bytes; vLLM's default, SHA-256, if None. window: of sliding-window
+    attention, in tokens; full attention if None.
     `counts` and `inspect` are O(pool); all else costs what vLLM's own code costs, which for a table is O(its length).
     """
 
     capabilities = frozenset({Capability.LOOKUP, Capability.OVERLAP, Capability.NAMESPACES, Capability.INSPECT})
 
     def __init__(
-        self, configuration: Configuration, name: str = "vllm", hash_function: Callable[[Any], bytes] | None = None
+        self,
+        configuration: Configuration,
+        name: str = "vllm",
+        hash_function: Callable[[Any], bytes] | None = None,
+        window: int | None = None,
     ) -> None:
         core = self._core = _core()
         self.name = name
@@ -159,11 +164,13 @@ class VllmTarget(Adapter):
             lifetime="stream",
             order="unpublished_first",
             duplicates="first",
+            window=window,
         )
         hash_function = hash_function or core.sha256
         core.init_none_hash(hash_function)
         self._hasher = core.hasher(size, hash_function) if configuration.caching else None
-        spec = core.full(block_size=size, num_kv_heads=1, head_size=1, dtype=core.dtype)
+        shape = {"block_size": size, "num_kv_heads": 1, "head_size": 1, "dtype": core.dtype}
+        spec = core.full(**shape) if window is None else core.sliding(**shape, sliding_window=window)
         self.manager = core.manager(
             core.config(
                 num_blocks=configuration.num_blocks + 1,
@@ -308,6 +315,13 @@ class _Weak(VllmTarget):
 def make(configuration: Configuration) -> VllmTarget:
     """The factory that `--target vllm` names: full attention, SHA-256."""
     return VllmTarget(configuration)
+
+
+def sliding_window(configuration: Configuration) -> VllmTarget:
+    """`--target properties.targets.vllm:sliding_window`: every layer has the same window, of 2 to three blocks and one
+    tokens; which, depends on the pool's size, since a configuration says nothing of it."""
+    window = 2 + 7 * configuration.num_blocks % (3 * configuration.block_size)
+    return VllmTarget(configuration, "vllm:sliding_window", window=window)
 
 
 def weak_hash(configuration: Configuration) -> VllmTarget:
