@@ -44,12 +44,12 @@ from reference import Policy
 from ..operations import Configuration, Namespace, Tokens
 from ..target import Adapter, Capability, Found, Inspection, Refused, StepView
 
-__all__ = ["NotInstalled", "VllmTarget", "make", "sliding_window", "weak_hash"]
+__all__ = ["NotInstalled", "VllmTarget", "hybrid", "make", "sliding_window", "weak_hash"]
 
 _VERSION = "0.32.0"
 
 
-class NotInstalled(RuntimeError):
+class NotInstalled(ImportError):
     """vLLM, or something that its import needs, is not there. Says how to install it."""
 
 
@@ -143,10 +143,10 @@ def _extras(core: _Core, namespace: Namespace) -> dict[str, Any]:
 
 
 class VllmTarget(Adapter):
-    """One `KVCacheManager` with one group of layers. Raises NotInstalled.
+    """One `KVCacheManager`. Raises NotInstalled.
 
-    hash_function: of (parent, tokens, extra keys) to bytes; vLLM's default, SHA-256, if None. window: of sliding-window
-    attention, in tokens; full attention if None.
+    hash_function: of (parent, tokens, extra keys) to bytes; vLLM's default, SHA-256, if None. windows: one for each
+    group of layers, in tokens; None is full attention. Several groups share a pool of so many times the blocks.
     `counts` and `inspect` are O(pool); all else costs what vLLM's own code costs, which for a table is O(its length).
     """
 
@@ -157,13 +157,14 @@ class VllmTarget(Adapter):
         configuration: Configuration,
         name: str = "vllm",
         hash_function: Callable[[Any], bytes] | None = None,
-        window: int | None = None,
+        windows: tuple[int | None, ...] = (None,),
     ) -> None:
         core = self._core = _core()
         self.name = name
         size = configuration.block_size
+        num_blocks = configuration.num_blocks * len(windows) + 1
         self.policy = Policy(
-            num_blocks=configuration.num_blocks + 1,
+            num_blocks=num_blocks,
             block_size=size,
             reserved=frozenset({0}),
             caching=configuration.caching,
@@ -172,18 +173,22 @@ class VllmTarget(Adapter):
             lifetime="stream",
             order="unpublished_first",
             duplicates="first",
-            window=window,
+            windows=windows,
         )
         hash_function = hash_function or core.sha256
         core.init_none_hash(hash_function)
         self._hasher = core.hasher(size, hash_function) if configuration.caching else None
         shape = {"block_size": size, "num_kv_heads": 1, "head_size": 1, "dtype": core.dtype}
-        spec = core.full(**shape) if window is None else core.sliding(**shape, sliding_window=window)
+        specs = [
+            core.full(**shape) if window is None else core.sliding(**shape, sliding_window=window) for window in windows
+        ]
         self.manager = core.manager(
             core.config(
-                num_blocks=configuration.num_blocks + 1,
+                num_blocks=num_blocks,
                 kv_cache_tensors=[],
-                kv_cache_groups=[core.group(layer_names=["layer"], kv_cache_spec=spec)],
+                kv_cache_groups=[
+                    core.group(layer_names=[f"layer{at}"], kv_cache_spec=spec) for at, spec in enumerate(specs)
+                ],
             ),
             max_model_len=2**31 - 1,
             scheduler_block_size=size,
@@ -213,7 +218,7 @@ class VllmTarget(Adapter):
 
     def lookup(self, tokens: Tokens, namespace: Namespace) -> Found:
         blocks, hit, _ = self.manager.get_computed_blocks(self._request("lookup", tokens, namespace))
-        return Found(hit, blocks.get_block_ids()[0])
+        return Found(hit, [block for group in blocks.get_block_ids() for block in group])
 
     def allocate(self, request: str, tokens: Tokens, namespace: Namespace, handle: Any) -> int:
         self._requests[request] = self._request(request, tokens, namespace)
@@ -264,8 +269,8 @@ class VllmTarget(Adapter):
         self.manager.free(gone)
 
     def table(self, request: str) -> list[int]:
-        ids: list[int] = self.manager.get_block_ids(self._requests[request].request_id)[0]
-        return list(ids)
+        groups = self.manager.get_block_ids(self._requests[request].request_id)
+        return [block for group in groups for block in group]
 
     def counts(self) -> tuple[int, int, int]:
         cached = active = 0
@@ -325,11 +330,22 @@ def make(configuration: Configuration) -> VllmTarget:
     return VllmTarget(configuration)
 
 
+def _window(configuration: Configuration, factor: int) -> int:
+    """2 to three blocks and one tokens. Which, depends on the size of the pool: a configuration says nothing of it."""
+    return 2 + factor * configuration.num_blocks % (3 * configuration.block_size)
+
+
 def sliding_window(configuration: Configuration) -> VllmTarget:
-    """`--target properties.targets.vllm:sliding_window`: every layer has the same window, of 2 to three blocks and one
-    tokens; which, depends on the pool's size, since a configuration says nothing of it."""
-    window = 2 + 7 * configuration.num_blocks % (3 * configuration.block_size)
-    return VllmTarget(configuration, "vllm:sliding_window", window=window)
+    """`--target properties.targets.vllm:sliding_window`: every layer has the same window."""
+    return VllmTarget(configuration, "vllm:sliding_window", windows=(_window(configuration, 7),))
+
+
+def hybrid(configuration: Configuration) -> VllmTarget:
+    """`--target properties.targets.vllm:hybrid`: layers with full attention, and others with windows: by the pool's
+    size one group of them, two with different windows, two with the same, or two and no full attention."""
+    small, large = _window(configuration, 7), _window(configuration, 11)
+    kinds = ((None, small), (None, small, large), (small, None, small), (small, large))
+    return VllmTarget(configuration, "vllm:hybrid", windows=kinds[configuration.num_blocks % 4])
 
 
 def weak_hash(configuration: Configuration) -> VllmTarget:

@@ -84,7 +84,7 @@ def test_the_policy_is_exact_and_complete() -> None:
     policy = make().judge.policy
     assert (policy.exact, policy.complete, policy.publish, policy.admission) == (True, True, "dispatch", "step")
     assert (policy.lifetime, policy.order, policy.duplicates) == ("stream", "unpublished_first", "first")
-    assert (policy.num_blocks, policy.reserved, policy.window) == (9, frozenset({0}), None)
+    assert (policy.num_blocks, policy.reserved, policy.windows) == (9, frozenset({0}), (None,))
 
 
 @installed
@@ -206,16 +206,16 @@ def test_below_the_servers_check_an_empty_salt_is_no_salt() -> None:
 
 
 @installed
-@pytest.mark.parametrize("factory", [vllm.make, vllm.sliding_window], ids=["full", "window"])
+@pytest.mark.parametrize("factory", [vllm.make, vllm.sliding_window, vllm.hybrid], ids=["full", "window", "hybrid"])
 def test_a_short_walk_is_clean(factory: Callable[..., VllmTarget]) -> None:
     events: set[str] = set()
     for number in range(60):
-        configuration = Configuration(num_blocks=(4, 6, 9)[number % 3], block_size=(1, 2, 4)[number // 3 % 3])
+        configuration = Configuration(num_blocks=(4, 5, 6, 9)[number % 4], block_size=(1, 2, 4)[number // 3 % 3])
         session = make(configuration, factory)
         wander(session, number)
         events |= {name for name, count in session.judge.events.items() if count}
     assert {"hit on a cached block", "evicted", "freed while in flight", "published a duplicate"} <= events
-    assert ({"hit only in the window", "let go behind the window"} <= events) == (factory is vllm.sliding_window)
+    assert ({"hit only in the window", "let go behind the window"} <= events) == (factory is not vllm.make)
 
 
 @installed
@@ -230,7 +230,7 @@ def test_the_same_operations_lead_to_the_same_state() -> None:
 
 
 def window_of(window: int) -> Callable[[Configuration], VllmTarget]:
-    return lambda configuration: VllmTarget(configuration, window=window)
+    return lambda configuration: VllmTarget(configuration, windows=(window,))
 
 
 @installed
@@ -258,6 +258,31 @@ def test_a_refused_request_has_let_go_what_lies_behind_its_window() -> None:
     assert drive(session, Dispatch(2, (("a", 16),)))[0].detail == "OutOfBlocks"
     assert session.target.table("a") == [0, 2]
     done(session, Dispatch(3, (("a", 12),)), Complete(3))
+
+
+def groups_of(*windows: int | None) -> Callable[[Configuration], VllmTarget]:
+    return lambda configuration: VllmTarget(configuration, windows=windows)
+
+
+@installed
+def test_groups_share_the_pool_and_a_hit_is_as_long_in_each() -> None:
+    session = make(factory=groups_of(None, 5))  # 16 blocks
+    done(session, Allocate("a", tuple(range(13))), Dispatch(1, (("a", 12),)), Complete(1), Dispatch(2, (("a", 1),)))
+    assert session.target.table("a") == [1, 2, 3, 7, 0, 0, 6, 8]  # every group takes its blocks in turn
+    done(session, Complete(2), Allocate("b", tuple(range(10))), Dispatch(3, (("b", 10),)))
+    assert session.target.table("b") == [1, 2, 9, 0, 5, 10]
+    done(session, Free("a"), Free("b"), Complete(3))
+    assert session.target.lookup(tuple(range(14)), ()).blocks == [1, 2, 3, 0, 0, 6]
+
+
+@installed
+def test_what_one_group_has_lost_no_group_hits() -> None:
+    session = make(Configuration(num_blocks=2, block_size=4), groups_of(None, 5))  # 4 blocks
+    done(session, Allocate("a", tuple(range(8))), Dispatch(1, (("a", 8),)), Complete(1), Free("a"))
+    assert free_queue(session) == [2, 1, 4, 3]
+    done(session, Allocate("b", (50,)), Dispatch(2, (("b", 1),)), Complete(2))  # the first group's blocks are gone
+    assert session.target.lookup(tuple(range(9)), ()).tokens == 0
+    assert session.target.states([4, 3]) == [(0, True), (0, True)]
 
 
 # ---- it can fail -----------------------------------------------------------------------------------------------------
@@ -338,6 +363,31 @@ def test_a_window_that_is_one_token_short_is_found(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(SlidingWindowManager, "get_num_skipped_tokens", greedy)
     assert hunted(vllm.sliding_window).id in {"FRESHNESS", "MAPPING", "REFERENCES"}
+
+
+@installed
+def test_groups_that_do_not_agree_on_the_hit_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    make()
+    from vllm.v1.core.kv_cache_coordinator import HybridKVCacheCoordinator
+
+    original = HybridKVCacheCoordinator.find_longest_cache_hit
+
+    def first_group_alone(self: Any, block_hashes: Any, max_cache_hit_length: int) -> Any:
+        blocks, hit, more = original(self, block_hashes, max_cache_hit_length)
+        return blocks, hit + more, more
+
+    monkeypatch.setattr(HybridKVCacheCoordinator, "find_longest_cache_hit", first_group_alone)
+    assert hunted(vllm.hybrid, 600).id in {"ADMISSION", "MAPPING", "CRASH", "PUBLISH", "FRESHNESS", "HISTORY"}
+
+
+@installed
+def test_groups_that_share_their_keys_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key without its group: one group is handed the other's blocks."""
+    make()
+    from vllm.v1.core import block_pool as module
+
+    monkeypatch.setattr(module, "make_block_hash_with_group_id", lambda block_hash, group: block_hash + b"\0\0\0\0")
+    assert hunted(vllm.hybrid).id in {"ISOLATION", "HISTORY", "ALIASING"}
 
 
 @installed

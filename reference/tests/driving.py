@@ -122,7 +122,7 @@ def wait(judge: Judge, request: str, tokens: Sequence[int]) -> None:
 def grow(judge: Judge, request: str, tokens: Sequence[int]) -> None:
     """With admission by the step: tokens that have no blocks yet."""
     assert judge.before_append(request, tokens) is None
-    judge.after_append(request, judge.lines[request].table)
+    judge.after_append(request, judge.lines[request].whole)
 
 
 def fitting(judge: Judge, request: str, count: int) -> tuple[int, list[int]]:
@@ -130,7 +130,7 @@ def fitting(judge: Judge, request: str, count: int) -> tuple[int, list[int]]:
     ahead, _ = judge.clone()
     line = ahead.lines[request]
     ahead._trim(line)
-    hits = ahead._hits_of(line)
+    hits = ahead._hits_of(line)[0]
     size = judge.policy.block_size
     start = len(hits) * size if line.waiting else line.scheduled
     table = line.table + hits

@@ -285,7 +285,7 @@ def truncated_in_flight() -> Judge:
 
 @counts(let_go_behind_the_window=2, hit_only_in_the_window=2, hit_on_a_cached_block=2)
 def windows() -> Judge:
-    judge = judge_of(9, reserved=frozenset({0}), admission="step", window=5)
+    judge = judge_of(9, reserved=frozenset({0}), admission="step", windows=(5,))
     for request in "ab":
         tokens = [ord(request)] * 12
         wait(judge, request, tokens)
