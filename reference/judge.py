@@ -659,13 +659,11 @@ class Judge:
             return "RepeatedRequest"
         if self.policy.admission == "step":
             line, count = self.lines[work[0][0]], work[0][1]
-            missing = self._missing(line, count, self._hits_of(line), self._due(line))
+            missing, most = self._misses(line, count, self._due(line))
             if missing > 0:
                 self.events["refused for one block" if missing == 1 else "refused for several blocks"] += 1
                 return "OutOfBlocks"
-            self.may_refuse = (
-                not self.policy.complete and self._missing(line, count, [[]] * len(line.parts), self._due(line)) > 0
-            )
+            self.may_refuse = most > 0
         return None
 
     def after_no_room(self, work: Sequence[tuple[str, int]]) -> None:
@@ -739,6 +737,18 @@ class Judge:
             missing += length - len(part.table) - active
         return missing
 
+    def _misses(self, line: Line, count: int, due: int = 0) -> tuple[int, int]:
+        """The least and the most that can be missing. They differ where the core need not hit all that is resident:
+        with fewer hits a step needs more blocks, or is shorter."""
+        hits = self._hits_of(line)
+        missing = self._missing(line, count, hits, due)
+        if self.policy.complete:
+            return missing, missing
+        fewer = [[part[:at] for part in hits] for at in range(len(hits[0]))]
+        least = min([missing, *(self._missing(line, count, some, due) for some in fewer)])
+        longest = max(count, len(hits[0]) * self._size + 1 - line.scheduled)
+        return least, self._missing(line, longest, [[] for _ in hits], due)
+
     def take_blocks(
         self, work: Sequence[tuple[str, int]], starts: Sequence[int], tables: Sequence[list[int]]
     ) -> Sequence[tuple[str, int]]:
@@ -751,7 +761,8 @@ class Judge:
             line = self.lines[request]
             self._trim(line)
             hits = self._hits_of(line)
-            if self._missing(line, count, hits) > 0:
+            taken = hits if self.policy.complete else [part[: start // self._size] for part in hits]
+            if self._missing(line, count, taken) > 0:
                 self.accuse(Admission, f"the step admits {request!r}, for which there are not enough blocks")
             end = min(max(line.scheduled + count, start + 1), len(line.tokens))
             if line.waiting:
@@ -769,8 +780,7 @@ class Judge:
             request, count = work[len(starts)]
             line = self.lines[request]
             self._trim(line)
-            hits = self._hits_of(line) if self.policy.complete else [[]] * len(line.parts)
-            if self._missing(line, count, hits) <= 0:
+            if self._misses(line, count)[1] <= 0:
                 self.accuse(Admission, f"the step leaves out {request!r}, for which there are enough blocks")
         return admitted
 

@@ -13,9 +13,8 @@ The adapter stands where vLLM's scheduler stands, and calls the manager as `vllm
 - `complete` is `update_from_output`: its tokens are no longer in flight.
 - `free` frees at once, also in flight: a KV connector that makes vLLM defer it is not modelled.
 
-What one step computes for a request is the test's choice, so that `full_sequence_must_fit` and the watermark, which
-only refuse more, are off, as they can be in vLLM. There is no LOOKUP without a `Request`: a lookup makes one and
-forgets it.
+What one step computes for a request is the test's choice, and so `full_sequence_must_fit` (the default in vLLM) and
+the watermark, which only refuse more, are off. A lookup makes a `Request` and forgets it.
 
 Namespaces: an adapter is a LoRA's name, media is the hash of one picture over the first token, a salt is `cache_salt`.
 vLLM has neither a model nor weights in its keys (one server has one of each; whoever loads new weights resets the
@@ -44,7 +43,7 @@ from reference import Policy
 from ..operations import Configuration, Namespace, Tokens
 from ..target import Adapter, Capability, Found, Inspection, Refused, StepView
 
-__all__ = ["NotInstalled", "VllmTarget", "hybrid", "make", "sliding_window", "weak_hash"]
+__all__ = ["NotInstalled", "VllmTarget", "eagle", "hybrid", "make", "sliding_window", "weak_hash"]
 
 _VERSION = "0.32.0"
 
@@ -147,6 +146,7 @@ class VllmTarget(Adapter):
 
     hash_function: of (parent, tokens, extra keys) to bytes; vLLM's default, SHA-256, if None. windows: one for each
     group of layers, in tokens; None is full attention. Several groups share a pool of so many times the blocks.
+    eagle: hits leave out the last matched block, which a draft model computes again.
     `counts` and `inspect` are O(pool); all else costs what vLLM's own code costs, which for a table is O(its length).
     """
 
@@ -158,6 +158,7 @@ class VllmTarget(Adapter):
         name: str = "vllm",
         hash_function: Callable[[Any], bytes] | None = None,
         windows: tuple[int | None, ...] = (None,),
+        eagle: bool = False,
     ) -> None:
         core = self._core = _core()
         self.name = name
@@ -174,6 +175,8 @@ class VllmTarget(Adapter):
             order="unpublished_first",
             duplicates="first",
             windows=windows,
+            complete=not eagle,
+            exact=not eagle,
         )
         hash_function = hash_function or core.sha256
         core.init_none_hash(hash_function)
@@ -194,6 +197,7 @@ class VllmTarget(Adapter):
             scheduler_block_size=size,
             hash_block_size=size,
             enable_caching=configuration.caching,
+            use_eagle=eagle,
         )
         self._pool = self.manager.block_pool
         self._requests: dict[str, Any] = {}
@@ -346,6 +350,14 @@ def hybrid(configuration: Configuration) -> VllmTarget:
     small, large = _window(configuration, 7), _window(configuration, 11)
     kinds = ((None, small), (None, small, large), (small, None, small), (small, large))
     return VllmTarget(configuration, "vllm:hybrid", windows=kinds[configuration.num_blocks % 4])
+
+
+def eagle(configuration: Configuration) -> VllmTarget:
+    """`--target properties.targets.vllm:eagle`: as for a draft model, in several mixtures of layers. What is hit is less
+    than what is resident, so that only its safety is judged."""
+    small, large = _window(configuration, 7), _window(configuration, 11)
+    kinds = ((None,), (small,), (None, small), (None, small, large), (small, large))
+    return VllmTarget(configuration, "vllm:eagle", windows=kinds[configuration.num_blocks % 5], eagle=True)
 
 
 def weak_hash(configuration: Configuration) -> VllmTarget:

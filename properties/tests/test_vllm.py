@@ -206,7 +206,7 @@ def test_below_the_servers_check_an_empty_salt_is_no_salt() -> None:
 
 
 @installed
-@pytest.mark.parametrize("factory", [vllm.make, vllm.sliding_window, vllm.hybrid], ids=["full", "window", "hybrid"])
+@pytest.mark.parametrize("factory", [vllm.make, vllm.sliding_window, vllm.hybrid, vllm.eagle])
 def test_a_short_walk_is_clean(factory: Callable[..., VllmTarget]) -> None:
     events: set[str] = set()
     for number in range(60):
