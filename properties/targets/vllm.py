@@ -34,7 +34,7 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
@@ -43,7 +43,16 @@ from reference import Policy
 from ..operations import Configuration, Namespace, Tokens
 from ..target import Adapter, Capability, Found, Inspection, Refused, StepView
 
-__all__ = ["NotInstalled", "VllmTarget", "eagle", "hybrid", "make", "sliding_window", "weak_hash"]
+__all__ = [
+    "NotInstalled",
+    "VllmTarget",
+    "eagle",
+    "hybrid",
+    "make",
+    "prompt_embeds",
+    "sliding_window",
+    "weak_hash",
+]
 
 _VERSION = "0.32.0"
 
@@ -72,6 +81,7 @@ class _Core:
     config: Any
     sampling: Any
     dtype: Any
+    tensor: Any
 
 
 @cache
@@ -119,6 +129,7 @@ def _core() -> _Core:
         config=KVCacheConfig,
         sampling=SamplingParams(max_tokens=1),
         dtype=torch.float16,
+        tensor=torch.tensor,
     )
 
 
@@ -206,9 +217,6 @@ class VllmTarget(Adapter):
 
     def _request(self, request: str, tokens: Tokens, namespace: Namespace) -> Any:
         """A new Request. Its id is used once, as ids are in a server."""
-        extras = self._spaces.get(namespace)
-        if extras is None:
-            extras = self._spaces[namespace] = _extras(self._core, namespace)
         self._made += 1
         return self._core.request(
             request_id=f"{request}-{self._made}",
@@ -217,8 +225,15 @@ class VllmTarget(Adapter):
             pooling_params=None,
             arrival_time=0.0,
             block_hasher=self._hasher,
-            **extras,
+            **self._extras(tokens, namespace),
         )
+
+    def _extras(self, tokens: Tokens, namespace: Namespace) -> dict[str, Any]:
+        """What a Request of this namespace has besides its tokens."""
+        extras = self._spaces.get(namespace)
+        if extras is None:
+            extras = self._spaces[namespace] = _extras(self._core, namespace)
+        return extras
 
     def lookup(self, tokens: Tokens, namespace: Namespace) -> Found:
         blocks, hit, _ = self.manager.get_computed_blocks(self._request("lookup", tokens, namespace))
@@ -306,6 +321,28 @@ class VllmTarget(Adapter):
         )
 
 
+class _Embedded(VllmTarget):
+    """Prompts of tokens and embeddings mixed: with `weights` "1" in the namespace only the first position is embedded,
+    with "2" all but the first. So K/V differ from the first position on.
+
+    The rows are made of the tokens: equal tokens are equal rows, and other tokens other rows. A block of the prompt has
+    its rows in its key and a block of generated tokens has not, so that less is hit than is resident."""
+
+    def __init__(self, configuration: Configuration) -> None:
+        super().__init__(configuration, "vllm:prompt_embeds")
+        self.policy = replace(self.policy, exact=False, complete=False)
+
+    def _extras(self, tokens: Tokens, namespace: Namespace) -> dict[str, Any]:
+        which = dict(namespace).get("weights")
+        if which is None:
+            return super()._extras(tokens, namespace)
+        first = which != "1"
+        return {
+            "prompt_embeds": self._core.tensor([[float(token)] for token in tokens]),
+            "prompt_is_token_ids": [first, *[not first] * (len(tokens) - 1)],
+        }
+
+
 class _Weak(VllmTarget):
     """The same with SHA-256 cut to `Configuration.hash_bits` bits."""
 
@@ -353,11 +390,19 @@ def hybrid(configuration: Configuration) -> VllmTarget:
 
 
 def eagle(configuration: Configuration) -> VllmTarget:
-    """`--target properties.targets.vllm:eagle`: as for a draft model, in several mixtures of layers. What is hit is less
-    than what is resident, so that only its safety is judged."""
+    """`--target properties.targets.vllm:eagle`: as for a draft model, in several mixtures of layers. Less is hit than
+    what is resident, so that only its safety is judged."""
     small, large = _window(configuration, 7), _window(configuration, 11)
     kinds = ((None,), (small,), (None, small), (None, small, large), (small, large))
     return VllmTarget(configuration, "vllm:eagle", windows=kinds[configuration.num_blocks % 5], eagle=True)
+
+
+def prompt_embeds(configuration: Configuration) -> VllmTarget:
+    """`--target properties.targets.vllm:prompt_embeds`: prompts that are partly embeddings.
+
+    vLLM's keys have the rows, but not the mask that says which of them are used (vLLM issue 56655): where a token is 0,
+    a prompt that embeds it and one that does not have the same key. ISOLATION."""
+    return _Embedded(configuration)
 
 
 def weak_hash(configuration: Configuration) -> VllmTarget:

@@ -6,14 +6,16 @@ is found, so that a clean walk means something.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from properties.moves import NAMESPACES, Moves, Swarm
-from properties.operations import Allocate, Append, Complete, Configuration, Dispatch, Free, Lookup, Namespace
+from properties.operations import Allocate, Append, Complete, Configuration, Dispatch, Free, Lookup, Namespace, decode
 from properties.session import Session
 from properties.target import Capability
 from properties.targets import load, vllm
@@ -22,6 +24,7 @@ from reference import Conservation, History, Isolation, Policy, Violation
 
 from .support import done, drive
 
+ROOT = Path(__file__).parents[2]
 SMALL = Configuration(num_blocks=8, block_size=4)
 installed = pytest.mark.skipif(
     find_spec("vllm") is None, reason="vLLM is not installed (make cores): its adapter was not run"
@@ -401,6 +404,28 @@ def test_a_colliding_hash_hits_somebody_elses_tokens() -> None:
     wide = make(Configuration(num_blocks=4, block_size=2, hash_bits=128), vllm.weak_hash)
     wander(wide, 1)
     assert wide.target.noticed() == {}
+
+
+@installed
+def test_two_masks_over_the_same_rows_and_tokens_share_a_key() -> None:
+    """A defect: vLLM issue 56655, open. If this fails it is mended; say so in docs/track-record.md."""
+    session = make(Configuration(num_blocks=4, block_size=2), vllm.prompt_embeds)
+    one, two = NAMESPACES[6], NAMESPACES[7]
+    done(session, Allocate("a", (0, 0), one), Dispatch(1, (("a", 2),)), Complete(1))
+    with pytest.raises(Isolation):
+        drive(session, Lookup((0, 0, 5), two))
+    session = make(Configuration(num_blocks=4, block_size=2), vllm.prompt_embeds)
+    done(session, Allocate("a", (1, 0), one), Dispatch(1, (("a", 2),)), Complete(1), Lookup((1, 0, 5), two))
+
+
+@installed
+@pytest.mark.parametrize("name", ["vllm-weak-hash", "vllm-prompt-embeds"])
+def test_kept_counterexamples_still_fail(name: str) -> None:
+    kept = json.loads((ROOT / "docs" / "counterexamples" / f"{name}.json").read_text(encoding="utf-8"))
+    session = make(Configuration.from_json(kept["configuration"]), load(kept["target"]))
+    with pytest.raises(Violation) as caught:
+        drive(session, *map(decode, kept["operations"]))
+    assert (caught.value.id, caught.value.message) == (kept["property"], kept["message"])
 
 
 @installed
