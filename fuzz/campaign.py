@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from properties.coverage import unchecked
 from properties.ledger import EVENTS, THRESHOLD
-from properties.operations import Configuration
+from properties.operations import REUSES, Configuration
 from properties.target import TargetFactory
 from reference import PROPERTIES
 
@@ -188,6 +188,7 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
     start = clock()
     session = plan.judging.session(factory, Configuration())
     capabilities, policy = session.capabilities, session.judge.policy
+    policies = [plan.judging.session(factory, Configuration(reuse=reuse)).judge.policy for reuse in REUSES]
     result.unchecked = unchecked(capabilities, policy, bool(plan.kernels) and "kernels" in plan.engines)
     try:
         _take_turns(result, factory, clock, start, display)
@@ -196,7 +197,7 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
     result.seconds = clock() - start
     _sample(result, result.seconds)
     tally = result.tally
-    result.missing = tally.ledger.missing(capabilities)
+    result.missing = tally.ledger.missing(capabilities, policies)
     if plan.kernels and not tally.by_engine.get("kernels"):
         result.unchecked = unchecked(capabilities, policy)
     if result.status == CLEAN:

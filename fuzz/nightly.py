@@ -27,10 +27,10 @@ from typing import IO, Any, Protocol
 
 from properties.coverage import unchecked
 from properties.ledger import EVENTS, THRESHOLD
-from properties.operations import Configuration, Operation, encode
+from properties.operations import REUSES, Configuration, Operation, encode
 from properties.target import Capability
 from properties.targets import load
-from reference import PROPERTIES, Crash
+from reference import PROPERTIES, Crash, Policy
 
 from . import ci
 from .apart import FATAL, NOT_RUN, Replayed
@@ -395,6 +395,7 @@ class Nightly:
         """Per property: checked if any target's sessions check it."""
         capabilities: frozenset[Capability] = frozenset()
         reasons: list[dict[str, str]] = []
+        self._policies: list[Policy] = []
         with_kernels = bool(self.plan.kernels) and self.plan.engines.get("kernels", 0) > 0
         for target in self.plan.targets:
             factory = load(target)
@@ -403,6 +404,9 @@ class Nightly:
                 session = judging.session(factory, Configuration())
                 capabilities |= session.capabilities
                 reasons.append(unchecked(session.capabilities, session.judge.policy, with_kernels))
+                self._policies += [
+                    judging.session(factory, Configuration(reuse=reuse)).judge.policy for reuse in REUSES
+                ]
         self._capabilities = capabilities
         self.result.unchecked = {
             name: reason for name, reason in reasons[0].items() if all(name in each for each in reasons)
@@ -462,7 +466,7 @@ class Nightly:
         result.still = [one for one in result.still if one.id not in met]
         result.fixed = [one for one in result.fixed if one.id not in met]
         tally = result.tally
-        result.missing = tally.ledger.missing(self._capabilities)
+        result.missing = tally.ledger.missing(self._capabilities, self._policies)
         if not tally.by_engine.get("kernels"):
             for name in ("BOUNDS", "EQUIVALENCE"):
                 result.unchecked.setdefault(name, "no kernels were run beside the allocator (--kernels)")

@@ -193,7 +193,7 @@ def _cells(session: Session) -> list[dict[str, Any]]:
         for line, _, _ in passage.spans:
             if line.freed and not any(line is other for other in freed):
                 freed.append(line)
-                for block in line.table:
+                for block in line.whole:
                     others.setdefault(block, []).append(f"{line.request}, freed in flight")
     rows = states(session)
     for row in rows:
@@ -213,7 +213,7 @@ def _requests(judge: Judge) -> list[dict[str, Any]]:
             "request": request,
             "tokens": line.tokens[:_SHOWN_TOKENS].tolist(),
             "length": len(line.tokens),
-            "table": list(line.table),
+            "table": list(line.whole),
             "scheduled": line.scheduled,
             "computed": line.computed,
             "core": None,

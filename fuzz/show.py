@@ -66,7 +66,7 @@ def states(session: Session) -> list[dict[str, Any]]:
         inside = session.target.states(range(judge.policy.num_blocks))
     holders: dict[int, list[str]] = {}
     for request, line in judge.lines.items():
-        for block in line.table:
+        for block in line.whole:
             holders.setdefault(block, []).append(request)
     rows = []
     for block, references in enumerate(judge.references):

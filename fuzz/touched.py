@@ -54,7 +54,7 @@ class Coverage:
             lines = judge.lines
             # A step changes no reference: what it touches is what it may read and write.
             work = operation.work if isinstance(operation, Dispatch) else ()
-            read = [block for name, _ in work if name in lines for block in lines[name].table]
+            read = [block for name, _ in work if name in lines for block in lines[name].whole]
             references, published = judge.references.copy(), judge.published.copy()
 
         return look

@@ -45,4 +45,6 @@ def unchecked(capabilities: frozenset[Capability], policy: Policy, kernels: bool
             reasons[name] = "the target's policy is to drop content earlier than it must (Policy.complete)"
         elif name == "EVICTION" and policy.duplicates == "last":
             reasons[name] = "the target's policy is to forget all duplicates but the last (Policy.duplicates)"
+        elif name == "EVICTION" and policy.windowed:
+            reasons[name] = "what lies behind a window is let go before what extends it (Policy.windows)"
     return reasons

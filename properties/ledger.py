@@ -10,8 +10,10 @@ This room may not know: how operations are produced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+
+from reference import Policy
 
 from .target import Capability
 
@@ -23,14 +25,20 @@ THRESHOLD = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Why a state matters, and the capabilities without which it cannot happen."""
+    """Why a state matters, and without which capabilities, and under which policies, it cannot happen.
+
+    under: (field of `Policy`, the values with which it can happen)."""
 
     why: str
     needs: frozenset[Capability] = frozenset()
+    under: tuple[str, tuple[object, ...]] | None = None
+
+    def possible(self, policy: Policy) -> bool:
+        return self.under is None or getattr(policy, self.under[0]) in self.under[1]
 
 
-def _event(why: str, *needs: Capability) -> Event:
-    return Event(why, frozenset(needs))
+def _event(why: str, *needs: Capability, **under: tuple[object, ...]) -> Event:
+    return Event(why, frozenset(needs), next(iter(under.items()), None))
 
 
 _C = Capability
@@ -38,23 +46,27 @@ _C = Capability
 EVENTS: dict[str, Event] = {
     "hit on an active block": _event("costs nothing; the reference count must rise"),
     "hit on a cached block": _event("takes a block off the eviction order"),
-    "whole prompt hit": _event("only the last token is computed again, into no slot"),
+    "whole prompt hit": _event("only the last token is computed again, into no slot", reuse=("last_token",)),
     "allocated with an earlier match": _event("the index may have changed since the lookup", _C.LOOKUP, _C.MATCH),
     "published a duplicate": _event("one content in two blocks"),
     "evicted": _event("the mapping must go, this block's only"),
-    "evicted one of two owners": _event("the other owner must still be found"),
+    "evicted one of two owners": _event("the other owner must still be found", duplicates=("active", "first")),
     "rolled back under what extends it": _event("the same content when computed again", _C.TRUNCATE),
     "duplicate refreshed by a rollback": _event("the last active owner goes, a cached one stays", _C.TRUNCATE),
     "evicted while its prefix is shared": _event("a child goes while its parent is in use"),
     "hash collision": _event("equal keys, other content: must be told apart", _C.HASH),
     "refused for one block": _event("the admission boundary"),
     "refused for several blocks": _event("a refusal must change nothing"),
-    "append refused": _event("growth meets a full pool"),
-    "never fits": _event("rejected, not left to wait"),
-    "freed while in flight": _event("blocks wait for the last step"),
-    "published after free": _event("what the step computed is kept"),
+    "append refused": _event("growth meets a full pool", admission=("request",)),
+    "never fits": _event("rejected, not left to wait", admission=("request",)),
+    "freed while in flight": _event("blocks wait for the last step", _C.OVERLAP),
+    "published after free": _event("what the step computed is kept", _C.OVERLAP, lifetime=("steps",)),
     "completed with another step in flight": _event("steps overlap", _C.OVERLAP),
     "several steps of one request in flight": _event("a step reads what an earlier one writes", _C.OVERLAP),
+    "hit only in the window": _event("what lies before it may be gone", windowed=(True,)),
+    "let go behind the window": _event(
+        "a live request's blocks come back, also if it is then refused", windowed=(True,)
+    ),
     "fork": _event("tables share blocks", _C.FORK),
     "fork with a shared tail": _event("the next append must copy", _C.FORK),
     "copy-on-write": _event("the table is switched, the copy pends", _C.FORK),
@@ -85,6 +97,14 @@ class Ledger:
         for name, count in events.items():
             self.counts[name] = self.counts.get(name, 0) + count
 
-    def missing(self, capabilities: frozenset[Capability]) -> list[str]:
-        """Events that are possible with `capabilities` and have not happened, in the order of the table."""
-        return [name for name, event in EVENTS.items() if event.needs <= capabilities and not self.counts.get(name)]
+    def missing(self, capabilities: frozenset[Capability], policies: Iterable[Policy] | None = None) -> list[str]:
+        """Events that are possible with `capabilities`, under one of `policies` (None: any), and have not happened.
+        In the order of the table."""
+        among = None if policies is None else list(policies)
+        return [
+            name
+            for name, event in EVENTS.items()
+            if event.needs <= capabilities
+            and (among is None or any(event.possible(policy) for policy in among))
+            and not self.counts.get(name)
+        ]

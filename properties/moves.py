@@ -152,7 +152,7 @@ class Moves:
         lengths = {1}
         for blocks in range(1, swarm.reach + 1):
             lengths |= {blocks * size - 1, blocks * size, blocks * size + 1}
-        self._pool = session.judge.capacity * size
+        self._pool = session.judge.room
         self._lengths = sorted(length for length in lengths if 0 < length <= self._pool)
         self._grow = sorted({1, 2, max(1, size - 1), size, size + 1, 2 * size})
         self._tile = _TILES[swarm.alphabet]

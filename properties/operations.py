@@ -19,6 +19,7 @@ from typing import Any, ClassVar
 
 __all__ = [
     "OPERATIONS",
+    "REUSES",
     "SCHEMA",
     "UNKNOWN",
     "Allocate",
@@ -51,6 +52,9 @@ Tokens = Sequence[int]
 Namespace = tuple[tuple[str, str], ...]
 """What K/V depend on besides tokens: (kind, value) pairs sorted by kind; () is the default. See `KINDS`."""
 
+REUSES = ("last_block", "last_token")
+"""What `Configuration.reuse` can be."""
+
 KINDS = ("adapter", "media", "model", "salt", "weights")
 
 
@@ -77,7 +81,7 @@ class Configuration:
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
                 raise Malformed(f"configuration: {name} must be an integer from {low} to {high}, got {value!r}")
-        if self.reuse not in ("last_block", "last_token"):
+        if self.reuse not in REUSES:
             raise Malformed(f"configuration: reuse must be 'last_block' or 'last_token', got {self.reuse!r}")
         if type(self.caching) is not bool:
             raise Malformed(f"configuration: caching must be true or false, got {self.caching!r}")

@@ -223,7 +223,7 @@ class Session:
                     f"all is freed and completed; the core counts {free} free, {cached} cached, {active} active"
                 )
         self.walk()
-        size = judge.capacity * policy.block_size
+        size = judge.room
         tokens = tuple(range(_DRAIN, _DRAIN + size)) if size <= 4096 else _long(size)
         step = max(self.steps, default=0) + 1
         for name in ("drain-cold", "drain-warm"):
@@ -311,6 +311,8 @@ class Session:
         view: StepView
         view, refusal = self._call(operation, expected, self.target.dispatch, work)
         if refusal:
+            if refusal.status == "refused" and refusal.detail in _NO_ROOM and judge.policy.windowed:
+                judge.after_no_room(work)
             return refusal
         if self._by_step:
             tables = [self.see(self.target.table, request) for request, _ in work[: len(view.starts)]]

@@ -68,7 +68,9 @@ class Line:
 
     chain[i] is the history up to the end of logical block i - 1; chain[0] the namespace. It reaches as far as blocks
     are known to be full and named. Counters as in the core: 0 <= computed <= scheduled <= len(tokens). waiting: blocks
-    are taken by steps, and it has had none."""
+    are taken by steps, and it has had none. skipped: table entries behind the window. parts: one for each group of
+    layers, this one first; the others have tables, chains, `published`, `written_from` and `skipped` of their own, and
+    nothing else. window: this part's."""
 
     __slots__ = (
         "base",
@@ -79,14 +81,17 @@ class Line:
         "flights",
         "freed",
         "namespace",
+        "parts",
         "pending",
         "published",
         "request",
         "scheduled",
+        "skipped",
         "table",
         "tokens",
         "unnamed",
         "waiting",
+        "window",
         "written_from",
     )
 
@@ -99,12 +104,15 @@ class Line:
         self.base = len(tokens)
         self.table: list[int] = []
         self.scheduled = 0
+        self.skipped = 0
         self.computed = 0
         self.published = 0
         self.written_from = 0
         self.unnamed = 0
         self.freed = False
         self.waiting = False
+        self.window: int | None = None
+        self.parts: list[Line] = [self]
         self.pending: tuple[int, int, int] | None = None  # source, destination, length when the table was switched
         self.flights: list[Passage] = []
         self.cut: list[tuple[Passage, list[int]]] = []  # blocks cut off, and the last step that may touch them
@@ -121,16 +129,28 @@ class Line:
         other.base = self.base
         other.table = self.table.copy()
         other.scheduled = self.scheduled
+        other.skipped = self.skipped
         other.computed = self.computed
         other.published = self.published
         other.written_from = self.written_from
         other.unnamed = self.unnamed
         other.freed = self.freed
         other.waiting = self.waiting
+        other.window = self.window
+        other.parts = [other]
+        for part in self.parts[1:]:
+            twin = part.clone({}, passages)
+            twin.tokens = other.tokens
+            other.parts.append(twin)
         other.pending = self.pending
         other.flights = [passages[id(passage)] for passage in self.flights]
         other.cut = [(passages[id(passage)], blocks) for passage, blocks in self.cut]  # the blocks never change
         return other
+
+    @property
+    def whole(self) -> list[int]:
+        """The tables of all parts, one after the other, as the core shows them."""
+        return self.table if len(self.parts) == 1 else [block for part in self.parts for block in part.table]
 
 
 class Passage:
@@ -149,6 +169,7 @@ class Judge:
     """The model of a correct core under `policy`.
 
     references, published: what each block must have; published holds history numbers, None where not published.
+    capacity, room: blocks that can be handed out, and how many tokens of one request they can hold.
     idle, cached: how many blocks have no holder, and how many of those are published.
     touched: blocks whose references or publication the last operation changed.
     dispatched: steps so far. findings: violations found so far. events: counts of what happened, for the ledger.
@@ -161,6 +182,8 @@ class Judge:
         self._size = policy.block_size
         usable = [block for block in range(policy.num_blocks) if block not in policy.reserved]
         self.capacity = len(usable)
+        self.room = len(usable) // len(policy.windows) * policy.block_size
+        self._null = next(iter(policy.reserved)) if policy.windowed else -1
         self.histories = Histories()
         self.slots = Slots(policy.num_blocks)
         self.predictor = Predictor(usable, policy.order) if policy.exact else None
@@ -190,6 +213,8 @@ class Judge:
         other.policy = self.policy
         other._size = self._size
         other.capacity = self.capacity
+        other.room = self.room
+        other._null = self._null
         other.histories = self.histories
         other.slots = self.slots.clone()
         other.predictor = self.predictor.clone() if self.predictor is not None else None
@@ -238,18 +263,31 @@ class Judge:
         """A lookup said that `hit_tokens` would be hit, in `blocks` (None if it does not say)."""
         prompt = self.read(tokens)
         assert prompt is not None
-        chain = self._chain(prompt, namespace)
-        expected = self._expected_hits(prompt, chain)
-        line = Line("lookup", namespace, prompt, chain, self._epoch)
-        hits = self._hit_blocks(line, hit_tokens, (blocks if blocks is not None else expected) or (-1,))
+        line = self._line("lookup", namespace, prompt, self._chain(prompt, namespace))
+        expected = self._hits_of(line)
+        known = [*blocks] if blocks is not None else expected[0]
+        hits = self._hit_blocks(line, hit_tokens, known or (-1,))
         if blocks is not None:
-            if len(blocks) != hits:
+            if len(blocks) != hits * len(expected):
                 self.accuse(Mapping, f"lookup says {hit_tokens} hit tokens but names {len(blocks)} blocks")
-            self._judge_hits(line, list(blocks)[:hits], expected)
-        elif hits < len(expected):
-            self._incomplete(line, hits, len(expected))
-        elif hits > len(expected):
-            self.accuse(Publish, f"lookup says {hit_tokens} hit tokens; only {len(expected)} blocks can be hit")
+            for at, (part, due) in enumerate(zip(line.parts, expected, strict=True)):
+                self._judge_hits(part, known[at * hits : (at + 1) * hits], due)
+        elif hits < len(expected[0]):
+            self._incomplete(line, hits, len(expected[0]))
+        elif hits > len(expected[0]):
+            self.accuse(Publish, f"lookup says {hit_tokens} hit tokens; only {len(expected[0])} blocks can be hit")
+
+    def _line(self, request: str, namespace: Hashable, tokens: array[int], chain: list[int]) -> Line:
+        """A new line that waits, with all its parts."""
+        line = Line(request, namespace, tokens, chain, self._epoch)
+        line.waiting = True
+        line.window, *others = self.policy.windows
+        for group, window in enumerate(others, 1):
+            space = (f"group {group}", namespace)
+            part = Line(request, space, tokens, self._chain(tokens, space), self._epoch)
+            part.window = window
+            line.parts.append(part)
+        return line
 
     def before_allocate(self, request: str, tokens: Sequence[int], namespace: Hashable) -> str | None:
         prompt = self.read(tokens)
@@ -278,35 +316,44 @@ class Judge:
     def after_allocate(self, request: str, namespace: Hashable, hit_tokens: int, table: list[int]) -> None:
         """The request was admitted with `hit_tokens` from the cache and this block table."""
         prompt, chain, expected = self._plan
-        line = Line(request, namespace, prompt, chain, self._epoch)
+        line = self._line(request, namespace, prompt, chain)
         if self.policy.admission == "step":
-            line.waiting = True
             if table or hit_tokens:
                 self.accuse(
                     Admission, f"{request!r} waits for its first step and has blocks {table}, {hit_tokens} hit tokens"
                 )
-        elif not self._admit(line, hit_tokens, table, len(prompt), expected):
-            return
+        else:
+            line.waiting = False
+            if not self._admit(line, hit_tokens, table, len(prompt), [expected]):
+                return
         self.lines[request] = line
 
-    def _admit(self, line: Line, hit_tokens: int, table: list[int], end: int, expected: list[int]) -> bool:
+    def _admit(self, line: Line, hit_tokens: int, table: list[int], end: int, expected: list[list[int]]) -> bool:
         """`line` gets `table` for its tokens up to `end`, of which `hit_tokens` are hit. False if nothing follows."""
+        size, parts = self._size, line.parts
+        length = -(-end // size)
+        needed = length * len(parts)
         line.table = table
-        needed = -(-end // self._size)
         if len(table) != needed:
             self.accuse(Admission, f"{line.request!r} has {end} tokens and {len(table)} blocks; {needed} are needed")
             return False
         hits = self._hit_blocks(line, hit_tokens, table)
-        hit, new = table[:hits], table[hits:]
-        if not self._judge_hits(line, hit, expected):
-            return False
-        for block in hit:
-            self._hold(block, hit=True)
-        self._hand_out(line, new)
+        for at, (part, due) in enumerate(zip(parts, expected, strict=True)):
+            part.table = table[at * length : (at + 1) * length] if len(parts) > 1 else table
+            if not self._judge_hits(part, part.table[:hits], due):
+                return False
+        for part in parts:
+            part.skipped = self._behind(part, hits * size)
+            if part.skipped:
+                self.events["hit only in the window"] += 1
+            for block in part.table[part.skipped : hits]:
+                self._hold(block, hit=True)
+        for part in parts:
+            self._hand_out(part, part.table[hits:])
+            part.published = hits
+            part.written_from = hits * size
         line.scheduled = line.computed = hit_tokens
-        line.published = hits
-        line.written_from = hits * self._size
-        if hits * self._size == len(line.tokens):
+        if hits * size == len(line.tokens):
             self.events["whole prompt hit"] += 1
         return True
 
@@ -335,7 +382,10 @@ class Judge:
         follows.
         """
         size, before = self._size, len(self.findings)
+        skipped = self._behind(line, len(blocks) * size)
         for logical, block in enumerate(blocks):
+            if logical < skipped and block == self._null:
+                continue
             if not 0 <= block < self.policy.num_blocks or block in self.policy.reserved:
                 self.accuse(Mapping, f"{line.request!r}: logical block {logical} is in block {block}, which is none")
                 return False
@@ -360,11 +410,11 @@ class Judge:
     def _incomplete(self, line: Line, hits: int, expected: int) -> None:
         if not self.policy.complete:
             return
-        block = self.owners[line.chain[hits + 1]][0]
+        block = self.owners[line.chain[hits + 1]][0] if line.window is None else -1
         self.accuse(
             Completeness,
-            f"{line.request!r} hits {hits} blocks of {line.tokens.tolist()[:32]}; {expected} are resident "
-            f"(the next one in block {block})",
+            f"{line.request!r} hits {hits} blocks of {line.tokens.tolist()[:32]}; {expected} are resident"
+            + (f" (the next one in block {block})" if block >= 0 else " as far as the window reaches"),
         )
 
     def _accuse_content(self, line: Line, logical: int, block: int) -> None:
@@ -412,8 +462,10 @@ class Judge:
         new = self._plan[0]
         old, length = line.table, len(line.tokens)
         if self.policy.admission == "step":
-            if table != old:
-                self.accuse(Mapping, f"append changed the table of {request!r} from {old} to {table} before any step")
+            if table != line.whole:
+                self.accuse(
+                    Mapping, f"append changed the table of {request!r} from {line.whole} to {table} before any step"
+                )
             line.tokens.extend(new)
             return
         needed = -(-(length + len(new)) // self._size)
@@ -607,30 +659,95 @@ class Judge:
             return "RepeatedRequest"
         if self.policy.admission == "step":
             line, count = self.lines[work[0][0]], work[0][1]
-            missing = self._missing(line, count, self._hits_of(line))
+            missing, most = self._misses(line, count, self._due(line))
             if missing > 0:
                 self.events["refused for one block" if missing == 1 else "refused for several blocks"] += 1
                 return "OutOfBlocks"
-            self.may_refuse = not self.policy.complete and self._missing(line, count, ()) > 0
+            self.may_refuse = most > 0
         return None
 
-    def _hits_of(self, line: Line) -> list[int]:
-        """The blocks that a waiting request must hit now; none for any other."""
-        if not line.waiting:
-            return []
-        size, tokens = self._size, line.tokens
-        for at in range(len(line.chain) - 1, len(tokens) // size):  # what was appended while it waited
-            piece = tokens[at * size : (at + 1) * size]
-            line.chain.append(self.histories.extend(line.chain[at], piece.tobytes()))
-        return self._expected_hits(tokens, line.chain)
+    def after_no_room(self, work: Sequence[tuple[str, int]]) -> None:
+        """The step that was to begin with the first of `work` was refused for want of blocks."""
+        self._trim(self.lines[work[0][0]])
 
-    def _missing(self, line: Line, count: int, hits: Sequence[int]) -> int:
+    def _behind(self, part: Line, position: int) -> int:
+        """How many blocks lie wholly before the window of the query at `position`."""
+        window = part.window
+        return max(0, position + 1 - window) // self._size if window is not None else 0
+
+    def _due(self, line: Line) -> int:
+        """How many blocks become free when `line` lets go what lies behind its windows."""
+        if not self.policy.windowed:
+            return 0
+        going = [part.table[part.skipped : self._behind(part, line.computed)] for part in line.parts]
+        return sum(self.references[block] == 1 for blocks in going for block in blocks)
+
+    def _trim(self, line: Line) -> None:
+        """`line` lets go what lies behind the windows of its first token that is not computed."""
+        if line.waiting:
+            return
+        for part in line.parts:
+            behind = self._behind(part, line.computed)
+            if behind <= part.skipped:
+                continue
+            for logical in range(behind - 1, part.skipped - 1, -1):
+                self._let_go(part.table[logical])
+            part.table = [self._null] * behind + part.table[behind:]
+            part.skipped = behind
+            self.events["let go behind the window"] += 1
+            if self.predictor is not None:
+                self.predictor.settle()
+
+    def _hits_of(self, line: Line) -> list[list[int]]:
+        """For each part of a waiting request, the blocks that it must hit now; none for any other request."""
+        parts = line.parts
+        if not line.waiting or not self.policy.caching:
+            return [[] for _ in parts]
+        size, tokens = self._size, line.tokens
+        for part in parts:
+            for at in range(len(part.chain) - 1, len(tokens) // size):  # what was appended while it waited
+                piece = tokens[at * size : (at + 1) * size]
+                part.chain.append(self.histories.extend(part.chain[at], piece.tobytes()))
+        if len(parts) == 1 and line.window is None:
+            return [self._expected_hits(tokens, line.chain)]
+        hits = (len(tokens) - 1) // size
+        for part in parts:
+            if part.window is None:
+                there = (at for at, history in enumerate(part.chain[1 : hits + 1]) if not self.owners.get(history))
+                hits = next(there, hits)
+        while hits:
+            owned = [
+                [self.owners.get(history) for history in part.chain[self._behind(part, hits * size) + 1 : hits + 1]]
+                for part in parts
+            ]
+            if all(map(all, owned)):
+                return [[self._null] * (hits - len(part)) + [own[0] for own in part if own] for part in owned]
+            hits -= 1
+        return [[] for _ in parts]
+
+    def _missing(self, line: Line, count: int, hits: list[list[int]], due: int = 0) -> int:
         """How many blocks too few there are to schedule `line` for `count` more tokens; not above 0 if it fits.
 
-        A waiting request's hits count as scheduled, and one token at least is computed."""
-        end = max(line.scheduled + count, len(hits) * self._size + 1)
-        active = sum(1 for block in hits if self.references[block])
-        return -(-end // self._size) - len(line.table) - active - self.idle
+        A waiting request's hits count as scheduled, and one token at least is computed. due: blocks that become free
+        first."""
+        length = -(-max(line.scheduled + count, len(hits[0]) * self._size + 1) // self._size)
+        missing = -self.idle - due
+        for part, blocks in zip(line.parts, hits, strict=True):
+            active = sum(1 for block in blocks if block == self._null or self.references[block])
+            missing += length - len(part.table) - active
+        return missing
+
+    def _misses(self, line: Line, count: int, due: int = 0) -> tuple[int, int]:
+        """The least and the most that can be missing. They differ where the core need not hit all that is resident:
+        with fewer hits a step needs more blocks, or is shorter."""
+        hits = self._hits_of(line)
+        missing = self._missing(line, count, hits, due)
+        if self.policy.complete:
+            return missing, missing
+        fewer = [[part[:at] for part in hits] for at in range(len(hits[0]))]
+        least = min([missing, *(self._missing(line, count, some, due) for some in fewer)])
+        longest = max(count, len(hits[0]) * self._size + 1 - line.scheduled)
+        return least, self._missing(line, longest, [[] for _ in hits], due)
 
     def take_blocks(
         self, work: Sequence[tuple[str, int]], starts: Sequence[int], tables: Sequence[list[int]]
@@ -642,35 +759,61 @@ class Judge:
         admitted: list[tuple[str, int]] = []
         for (request, count), start, table in zip(work, starts, tables, strict=False):
             line = self.lines[request]
+            self._trim(line)
             hits = self._hits_of(line)
-            if self._missing(line, count, hits) > 0:
+            taken = hits if self.policy.complete else [part[: start // self._size] for part in hits]
+            if self._missing(line, count, taken) > 0:
                 self.accuse(Admission, f"the step admits {request!r}, for which there are not enough blocks")
             end = min(max(line.scheduled + count, start + 1), len(line.tokens))
-            old = line.table
             if line.waiting:
                 line.waiting = False
                 if not self._admit(line, start, table, end, hits):
                     return admitted
-            elif start != line.scheduled or table[: len(old)] != old or len(table) != -(-end // self._size):
-                self.accuse(
-                    Mapping,
-                    f"the step computes {request!r} from {start} to {end} in table {table}; it was scheduled up to "
-                    f"{line.scheduled}, in table {old}",
-                )
+            elif not self._grow(line, start, end, table):
                 return admitted
-            else:
-                line.table = table
-                self._hand_out(line, table[len(old) :])
             admitted.append((request, end - line.scheduled))
-            self._write(line, line.scheduled, end)
+            for part in line.parts:
+                self._write(part, line.scheduled, end)
             if self.policy.publish == "dispatch":
                 self._publish(line, end)
         if len(starts) < len(work):
             request, count = work[len(starts)]
             line = self.lines[request]
-            if self._missing(line, count, self._hits_of(line) if self.policy.complete else ()) <= 0:
+            self._trim(line)
+            if self._misses(line, count)[1] <= 0:
                 self.accuse(Admission, f"the step leaves out {request!r}, for which there are enough blocks")
         return admitted
+
+    def _grow(self, line: Line, start: int, end: int, table: list[int]) -> bool:
+        """The step computes `line`, which has blocks already, from `start` to `end` in `table`. False if nothing
+        follows."""
+        parts, request = line.parts, line.request
+        length = -(-end // self._size)
+        tables = [table[at * length : (at + 1) * length] for at in range(len(parts))] if len(parts) > 1 else [table]
+        for part, own in zip(parts, tables, strict=True):
+            if self._null in own[part.skipped :]:
+                at = own.index(self._null, part.skipped)
+                self.accuse(
+                    Freshness,
+                    f"the step computes {request!r} from {start} on and reads positions {at * self._size} on from the "
+                    f"reserved block {self._null}: table {table}",
+                )
+                return False
+        if (
+            start != line.scheduled
+            or len(table) != length * len(parts)
+            or any(own[: len(part.table)] != part.table for part, own in zip(parts, tables, strict=True))
+        ):
+            self.accuse(
+                Mapping,
+                f"the step computes {request!r} from {start} to {end} in table {table}; it was scheduled up to "
+                f"{line.scheduled}, in table {line.whole}",
+            )
+            return False
+        for part, own in zip(parts, tables, strict=True):
+            old, part.table = len(part.table), own
+            self._hand_out(part, own[old:])
+        return True
 
     def after_dispatch(self, work: Sequence[tuple[str, int]], copies: Sequence[tuple[int, int]]) -> Passage:
         """A step was dispatched that makes these (source, destination) block copies before it writes."""
@@ -867,9 +1010,9 @@ class Judge:
         lines = list(self.lines.values())
         for passage in self.in_flight if self.policy.lifetime == "steps" else ():
             lines += [line for line, _, _ in passage.spans if line.freed]
-        for line in lines:
-            written = max(line.scheduled, line.written_from)
-            for logical in range(-(-written // size)):
+        for whole, line in [(each, part) for each in lines for part in each.parts]:
+            written = max(whole.scheduled, line.written_from)
+            for logical in range(line.skipped, -(-written // size)):
                 piece = line.tokens[logical * size : min(written, (logical + 1) * size)]
                 block = line.table[logical]
                 pending = line.pending
@@ -946,7 +1089,7 @@ class Judge:
             self.accuse(Exclusive, f"{line.request!r} is given block {block} twice")
             return
         for other in self.lines.values():
-            if block in other.table:
+            if block in other.whole:
                 self.accuse(Exclusive, f"{line.request!r} is given block {block}, which {other.request!r} holds")
                 return
         self.accuse(Lifetime, f"{line.request!r} is given block {block}, which a step in flight or a pending copy uses")
@@ -957,7 +1100,12 @@ class Judge:
         self.events["evicted"] += 1
         if self.owners.get(history):
             self.events["evicted one of two owners"] += 1
-        elif self._extensions.get(history) and self.policy.complete and self.policy.duplicates != "last":
+        elif (
+            self._extensions.get(history)
+            and self.policy.complete
+            and self.policy.duplicates != "last"
+            and not self.policy.windowed
+        ):
             self.accuse(Eviction, f"block {block} is taken while blocks that extend its content are still cached")
         if any(self.references[other] > 1 for other in self.owners.get(self.histories.parent(history), ())):
             self.events["evicted while its prefix is shared"] += 1
@@ -1010,19 +1158,24 @@ class Judge:
             self.events["pending copy cancelled by free"] += 1
             self._let_go(line.pending[0])
             line.pending = None
-        for block in reversed(line.table):
-            self._let_go(block)
-        if self.predictor is not None:
-            self.predictor.settle()
+        for part in line.parts:
+            for block in reversed(part.table[part.skipped :]):
+                self._let_go(block)
+            if self.predictor is not None:
+                self.predictor.settle()
 
     def _publish(self, line: Line, end: int | None = None) -> None:
         """Publish the full, named blocks of `line` that are not published yet, up to `end`: by default what is computed
         or, as the policy says, scheduled."""
         if line.epoch != self._epoch or not self.policy.caching:
             return
-        size = self._size
         if end is None:
             end = line.computed if self.policy.publish == "completion" else line.scheduled
+        for part in line.parts:
+            self._publish_part(part, end)
+
+    def _publish_part(self, line: Line, end: int) -> None:
+        size = self._size
         while line.published < end // size:
             logical = line.published
             piece = line.tokens[logical * size : (logical + 1) * size]

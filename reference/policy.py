@@ -37,6 +37,13 @@ class Policy:
     chunks: whether a step may compute a part of what a request has left.
     lifetime: what a request that is freed in flight holds stays held until its "steps" complete, or is let go at once,
     since whoever gets it writes to it later in the same "stream".
+    windows: one for each group of layers that has tables of its own, from the one pool: how many tokens a query attends
+    to there, itself included; None for all before it. What no query attends to any more is let go: when a step is to
+    compute a request further, whether it then fits or not, blocks that lie wholly before the window of its first token
+    whose computation is not complete are released, last first, and the table has the one reserved block in their
+    places. A hit is as long in every group; it needs only the blocks in the windows of the first token after it.
+    Parents then leave the cache before their children, so EVICTION is not judged. Groups do everything in their order,
+    and a request's table is theirs, one after the other. Windows and more than one group need admission by the step.
     merges: completing a step may replace blocks in the tables of its requests by others with the same content.
     complete: everything resident is hit, and what extends a content leaves the cache before it does. A core that drops
     content earlier than it must says False; COMPLETENESS and EVICTION are not judged then.
@@ -62,6 +69,7 @@ class Policy:
     complete: bool = True
     order: str = "free_first"
     duplicates: str = "active"
+    windows: tuple[int | None, ...] = (None,)
 
     def __post_init__(self) -> None:
         for name, allowed in _CHOICES.items():
@@ -69,3 +77,18 @@ class Policy:
                 raise ValueError(f"Policy.{name} is {given!r}; it can be {', '.join(map(repr, allowed))}")
         if self.exact and (self.merges or not self.complete):
             raise ValueError("Policy.exact predicts every choice; with merges, or not complete, say exact=False")
+        if self.windows != (None,) and (
+            (self.admission, self.reuse, self.merges) != ("step", "last_block", False)
+            or not self.windows
+            or any(window is not None and window < 2 for window in self.windows)
+            or (self.windowed and len(self.reserved) != 1)
+        ):
+            raise ValueError(
+                f"Policy.windows are {self.windows}; they need admission 'step', reuse 'last_block' and no merges, "
+                "each is None or 2 and more, and with one that is not None there is one reserved block"
+            )
+
+    @property
+    def windowed(self) -> bool:
+        """Whether any group's queries attend to a window only."""
+        return any(window is not None for window in self.windows)

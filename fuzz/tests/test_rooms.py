@@ -29,6 +29,7 @@ KNOWS = {
 EXCEPTIONS = {
     "properties/targets/kvcore.py": {"kvcore"},  # the adapter of this core
     "properties/targets/kvcore_kernels.py": {"kvcore", "numpy", "torch"},
+    "properties/targets/vllm.py": {"vllm", "torch"},  # both inside a function
     "fuzz/guided.py": {"atheris"},  # an optional extra, in a process of its own
     "fuzz/cluster.py": {"ray"},  # optional extras, both
     "fuzz/examples.py": {"hypothesis", "redis"},

@@ -50,8 +50,8 @@ class Bookkeeping:
                     self._accuse(seen, block, count, indexed)
         for request, line in judge.lines.items():
             table = shown.tables.get(request)
-            if table != line.table:
-                raise Mapping(f"the table of {request!r} has changed to {table}; it was {line.table}")
+            if table != line.whole:
+                raise Mapping(f"the table of {request!r} has changed to {table}; it was {line.whole}")
             lengths = len(line.tokens), line.scheduled, line.computed
             if shown.lengths and shown.lengths[request] != lengths:
                 raise Rollback(

@@ -12,7 +12,9 @@ import pytest
 import properties.session
 import reference.judge
 from properties.ledger import EVENTS, THRESHOLD, Ledger
+from properties.operations import REUSES
 from properties.target import Capability
+from reference import Policy
 
 from .support import Allocate, done, session_of
 
@@ -113,6 +115,7 @@ def test_exactly_the_events_that_need_a_capability_are_not_asked_for_without_it(
         ("hash collision", {Capability.HASH}),
         ("copy undone by truncation", {Capability.FORK, Capability.TRUNCATE}),
         ("truncated while in flight", {Capability.TRUNCATE}),
+        ("freed while in flight", {Capability.OVERLAP}),
         ("placeholder appended", {Capability.FILL}),
         ("reset with live requests", {Capability.RESET}),
     ],
@@ -122,6 +125,33 @@ def test_an_event_needs_every_capability_that_it_is_made_of(name: str, needs: se
     for capability in needs:
         assert name not in Ledger().missing(frozenset(needs - {capability}))
     assert name in Ledger().missing(frozenset(needs))
+
+
+@pytest.mark.parametrize(
+    ("name", "impossible", "possible"),
+    [
+        ("whole prompt hit", {"reuse": "last_block"}, {"reuse": "last_token"}),
+        ("append refused", {"admission": "step"}, {"admission": "request"}),
+        ("never fits", {"admission": "step"}, {"admission": "request"}),
+        ("published after free", {"lifetime": "stream"}, {"lifetime": "steps"}),
+        ("evicted one of two owners", {"duplicates": "last"}, {"duplicates": "first"}),
+    ],
+)
+def test_what_no_policy_of_the_target_allows_is_not_asked_for(
+    name: str, impossible: dict[str, str], possible: dict[str, str]
+) -> None:
+    everything = frozenset(Capability)
+    never, ever = Policy(4, 2, **impossible), Policy(4, 2, **possible)
+    assert name not in Ledger().missing(everything, [never])
+    assert name in Ledger().missing(everything, [never, ever])
+    assert name in Ledger().missing(everything)
+
+
+def test_kvcores_policies_allow_every_event_but_those_of_windows() -> None:
+    policies = [session_of(reuse=reuse).judge.policy for reuse in REUSES]
+    windows = [name for name in EVENTS if "window" in name]
+    assert len(windows) == 2
+    assert Ledger().missing(frozenset(Capability), policies) == [name for name in EVENTS if name not in windows]
 
 
 def test_what_happened_once_is_not_missing() -> None:

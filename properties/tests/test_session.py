@@ -311,6 +311,8 @@ def test_what_is_not_checked_is_said_with_the_reason_in_the_order_of_harm() -> N
     assert unchecked(ALL, inexact, kernels=True) == {"EXACT": "the order of blocks is not predicted"}
     dropping = unchecked(ALL, replace(inexact, complete=False), kernels=True)
     assert list(dropping) == ["COMPLETENESS", "EVICTION", "EXACT"]
+    windowed = Policy(8, 4, reserved=frozenset({0}), admission="step", windows=(4,))
+    assert list(unchecked(ALL, windowed, kernels=True)) == ["EVICTION"]
     nothing = unchecked(frozenset(), inexact)
     assert list(nothing) == [name for name in PROPERTIES if name in nothing]
     assert nothing["ISOLATION"] == "the target has no capability NAMESPACES: namespaces"

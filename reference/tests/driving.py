@@ -113,6 +113,39 @@ def free(judge: Judge, request: str) -> None:
     judge.after_free(request)
 
 
+def wait(judge: Judge, request: str, tokens: Sequence[int]) -> None:
+    """`request` arrives; with admission by the step it has nothing yet."""
+    assert judge.before_allocate(request, tokens, ()) is None
+    judge.after_allocate(request, (), 0, [])
+
+
+def grow(judge: Judge, request: str, tokens: Sequence[int]) -> None:
+    """With admission by the step: tokens that have no blocks yet."""
+    assert judge.before_append(request, tokens) is None
+    judge.after_append(request, judge.lines[request].whole)
+
+
+def fitting(judge: Judge, request: str, count: int) -> tuple[int, list[int]]:
+    """With admission by the step: where a step of `request` alone begins, and its table then, by a correct core."""
+    ahead, _ = judge.clone()
+    line = ahead.lines[request]
+    ahead._trim(line)
+    hits = ahead._hits_of(line)[0]
+    size = judge.policy.block_size
+    start = len(hits) * size if line.waiting else line.scheduled
+    table = line.table + hits
+    new = -(-max(line.scheduled + count, start + 1) // size) - len(table)
+    return start, table + next_blocks(ahead, new, hits)
+
+
+def step(judge: Judge, request: str, count: int) -> Passage:
+    """With admission by the step: compute `count` more tokens of `request`, or one behind its hits."""
+    work = ((request, count),)
+    assert judge.before_dispatch(work) is None
+    start, table = fitting(judge, request, count)
+    return judge.after_dispatch(judge.take_blocks(work, [start], [table]), [])
+
+
 def charged(judge: Judge) -> type[Violation] | None:
     """The property that the findings are charged to: the first in order of harm."""
     return min((type(found) for found in judge.findings), key=lambda kind: kind.rank, default=None)

@@ -25,7 +25,9 @@ from .driving import (
     free,
     judge_of,
     run,
+    step,
     truncate,
+    wait,
 )
 
 Scene = Callable[[], Judge]
@@ -253,8 +255,8 @@ def steps_in_flight() -> Judge:
     allocate(judge, "b", [1])
     steps = [dispatch(judge, ("a", 1)) for _ in range(3)]
     steps.append(dispatch(judge, ("b", 1)))
-    for step in steps:
-        complete(judge, step)
+    for passage in steps:
+        complete(judge, passage)
     return judge
 
 
@@ -263,9 +265,9 @@ def freed_in_flight() -> Judge:
     judge = judge_of()
     for request, tokens in (("a", [1] * 4), ("b", [2] * 4), ("c", [3] * 2)):
         allocate(judge, request, tokens)
-        step = dispatch_all(judge, request)
+        passage = dispatch_all(judge, request)
         free(judge, request)
-        complete(judge, step)
+        complete(judge, passage)
     return judge
 
 
@@ -275,9 +277,24 @@ def truncated_in_flight() -> Judge:
     for request in "ab":
         admit(judge, request, [1])
         append(judge, request, [1] * 5)
-        step = dispatch_all(judge, request)
+        passage = dispatch_all(judge, request)
         truncate(judge, request, 3)
-        complete(judge, step)
+        complete(judge, passage)
+    return judge
+
+
+@counts(let_go_behind_the_window=2, hit_only_in_the_window=2, hit_on_a_cached_block=2)
+def windows() -> Judge:
+    judge = judge_of(9, reserved=frozenset({0}), admission="step", windows=(5,))
+    for request in "ab":
+        tokens = [ord(request)] * 12
+        wait(judge, request, tokens)
+        for _ in range(3):  # the last one lets go of the first block
+            complete(judge, step(judge, request, 4))
+        free(judge, request)
+        wait(judge, request, [*tokens, 1])
+        complete(judge, step(judge, request, 13))
+        free(judge, request)
     return judge
 
 
