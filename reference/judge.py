@@ -607,11 +607,11 @@ class Judge:
             return "RepeatedRequest"
         if self.policy.admission == "step":
             line, count = self.lines[work[0][0]], work[0][1]
-            missing = self._missing(line, count, self._hits_of(line))
+            missing, most = self._range_missing(line, count)
             if missing > 0:
                 self.events["refused for one block" if missing == 1 else "refused for several blocks"] += 1
                 return "OutOfBlocks"
-            self.may_refuse = not self.policy.complete and self._missing(line, count, ()) > 0
+            self.may_refuse = most > 0
         return None
 
     def _hits_of(self, line: Line) -> list[int]:
@@ -632,18 +632,42 @@ class Judge:
         active = sum(1 for block in hits if self.references[block])
         return -(-end // self._size) - len(line.table) - active - self.idle
 
+    def _range_missing(self, line: Line, count: int) -> tuple[int, int]:
+        """`_missing`, least and most over what may be hit: all that is resident or, as the policy says, less.
+
+        A hit that `count` covers saves blocks that are active; one beyond it adds what is computed after it. So the
+        least is where both meet, and the most at one of the ends."""
+        hits = self._hits_of(line)
+        if self.policy.complete:
+            missing = self._missing(line, count, hits)
+            return missing, missing
+        least = self._missing(line, count, hits[: (line.scheduled + count - 1) // self._size])
+        # Where a content is in several blocks, one that nobody holds may be hit.
+        spare = [
+            next((other for other in self.owners[history] if not self.references[other]), block)
+            for history, block in zip(line.chain[1:], hits, strict=False)
+        ]
+        return least, max(self._missing(line, count, ()), self._missing(line, count, spare))
+
     def take_blocks(
         self, work: Sequence[tuple[str, int]], starts: Sequence[int], tables: Sequence[list[int]]
     ) -> Sequence[tuple[str, int]]:
         """With admission by "step", before `after_dispatch`: the step admitted the first `len(starts)` of `work`, each
         to be computed from its start on, and these are their block tables now. Returns the work as admitted.
 
-        Each is admitted, written and, where the policy says so, published before the next one is looked up."""
+        Each is admitted, written and, where the policy says so, published before the next one is looked up. (Where not
+        all that is resident need be hit, an earlier lookup is as good.)"""
         admitted: list[tuple[str, int]] = []
+        idle, most = self.idle, -self.capacity
+        if len(starts) < len(work) and not self.policy.complete:
+            # It may have been looked up, and what it would hit kept for it, before the others took their blocks.
+            request, count = work[len(starts)]
+            most = self._range_missing(self.lines[request], count)[1]
         for (request, count), start, table in zip(work, starts, tables, strict=False):
             line = self.lines[request]
             hits = self._hits_of(line)
-            if self._missing(line, count, hits) > 0:
+            taken = hits if self.policy.complete else hits[: start // self._size]
+            if self._missing(line, count, taken) > 0:
                 self.accuse(Admission, f"the step admits {request!r}, for which there are not enough blocks")
             end = max(line.scheduled + count, start + 1)
             old = line.table
@@ -668,7 +692,7 @@ class Judge:
         if len(starts) < len(work):
             request, count = work[len(starts)]
             line = self.lines[request]
-            if self._missing(line, count, self._hits_of(line) if self.policy.complete else ()) <= 0:
+            if max(self._range_missing(line, count)[1], most + idle - self.idle) <= 0:
                 self.accuse(Admission, f"the step leaves out {request!r}, for which there are enough blocks")
         return admitted
 
