@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from importlib import resources
@@ -31,7 +32,7 @@ from rich.table import Table
 
 from properties.attention.cases import Case, MalformedCase
 from properties.operations import Configuration, Malformed, Operation
-from properties.target import Capability, TargetFactory
+from properties.target import Capability, Target, TargetFactory
 from properties.targets import UnknownTarget, load
 
 from . import audit_show, campaign, campaign_cli
@@ -41,7 +42,7 @@ from .audit import Trial
 from .audit import audit as run_audit
 from .bisect import bisected
 from .campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, USAGE, VIOLATION, Finding, Plan, Result
-from .counterexample import Unreadable, read, write
+from .counterexample import Counterexample, Unreadable, read, versions, write
 from .engines import Tally
 from .engines import trace as run_checked
 from .explore import KINDS, BadSpace, CannotResume, Changed, Explored, Space
@@ -51,9 +52,11 @@ from .gpu import parts, report
 from .page import render
 from .plans import READY, BadPlan, CampaignPlan, Variant, properties_of
 from .planting import DoesNotApply
+from .record import Recorder
 from .run import Judging, Run, kernel_laws, perform
 from .show import Timeline, describe
-from .trace import Request, TraceError, read_trace, run_trace
+from .shrink import shrink
+from .trace import Request, TraceError, cannot_trace, read_trace, run_trace
 from .zoo import Bug, InvalidBug, allocator_bugs, find, kernel_bugs
 
 __all__ = ["app", "main"]
@@ -104,10 +107,13 @@ def _usage(message: str) -> NoReturn:
 
 
 def _factory(target: str) -> TargetFactory:
+    """The factory, tried once, so that a core that is not installed is said before anything begins."""
     try:
-        return load(target)
-    except UnknownTarget as error:
+        factory = load(target)
+        factory(Configuration())
+    except (UnknownTarget, ImportError) as error:
         _usage(str(error))
+    return factory
 
 
 def _seconds(text: str) -> float:
@@ -213,12 +219,17 @@ class _Display:
 
     def shrunk(self, finding: Finding) -> None:
         found = finding.counterexample
-        console.print(f"[bold red]{found.property_id}[/] {escape(found.message)}", soft_wrap=True)
-        console.print(f"  {found.configuration}", style="dim")
-        for number, operation in enumerate(found.operations):
-            mark = "[bold red]" if number == found.at else ""
-            console.print(f"  {mark}{number + 1:>2}  {escape(describe(operation))}", soft_wrap=True)
+        _list(found)
         console.print(f"  python -m fuzz replay {finding.path}", style="bold", soft_wrap=True)
+
+
+def _list(found: Counterexample) -> None:
+    """The violation, the configuration, and an operation a line."""
+    console.print(f"[bold red]{found.property_id}[/] {escape(found.message)}", soft_wrap=True)
+    console.print(f"  {found.configuration}", style="dim")
+    for number, operation in enumerate(found.operations):
+        mark = "[bold red]" if number == found.at else ""
+        console.print(f"  {mark}{number + 1:>2}  {escape(describe(operation))}", soft_wrap=True)
 
 
 class _Interruptible:
@@ -609,12 +620,20 @@ def replay(
         ),
     ] = False,
     timeout: Annotated[str, typer.Option(help="With --bisect: how long the replay may take.")] = "5m",
+    least: Annotated[
+        Path | None,
+        typer.Option("--shrink", help="If it fails, write the fewest operations that still do to this file."),
+    ] = None,
+    budget: Annotated[str, typer.Option(help="With --shrink: how long it may take.")] = "1m",
 ) -> None:
-    """Replay a counterexample step by step, with the blocks after each operation. Exit status 1 if it (still) fails.
+    """Replay a counterexample, or a recording, step by step, with the blocks after each operation. Exit status 1 if it
+    (still) fails.
 
     Examples:
 
       python -m fuzz replay fuzz-out/findings/OWNERSHIP-1.json
+
+      python -m fuzz replay incident.jsonl --quiet --shrink least.json
 
       git bisect run .venv/bin/python -m fuzz replay --bisect OWNERSHIP-1.json
     """
@@ -676,7 +695,26 @@ def replay(
         console.print(f"[dim]{escape((type(found).__doc__ or '').strip())}[/]", soft_wrap=True)
         if stored.property_id not in (None, found.id):
             console.print(f"[yellow]the file was written for {stored.property_id}[/]")
+        if least is not None:
+            _shrink_to(least, stored, factory, name, _seconds(budget))
     raise typer.Exit(status)
+
+
+def _shrink_to(path: Path, stored: Counterexample, factory: TargetFactory, name: str, seconds: float) -> None:
+    """Write the fewest operations of `stored` that still fail to `path`, and say them."""
+    with console.status("shrinking") as status:
+        shrunk = shrink(
+            replace(stored, target=name, versions=versions()),
+            factory,
+            clock=time.monotonic,
+            seconds=seconds,
+            progress=lambda left, tried: status.update(f"shrinking: {left} operations left, {tried} replays"),
+        )
+    write(shrunk.counterexample, path)
+    _list(shrunk.counterexample)
+    if not shrunk.finished:
+        console.print(f"[yellow]--budget ended the shrinking after {seconds:.0f} s; it may get shorter[/]")
+    console.print(f"  python -m fuzz replay {path}", soft_wrap=True)
 
 
 # ---- explore ---------------------------------------------------------------------------------------------------------
@@ -920,6 +958,13 @@ def trace(
         bool, typer.Option("--checks/--no-checks", help="Off: the target alone, for its own speed.")
     ] = True,
     outside: OutsideOption = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="With --no-checks: write every operation to this file, as a recorder in an engine does."),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="With --record: rename tokens, requests and namespaces.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder for a finding.")] = Path("fuzz-out"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
@@ -932,10 +977,16 @@ def trace(
       python -m fuzz trace conversation_trace.jsonl.gz --block-size 512 --num-blocks 16384
 
       python -m fuzz trace conversation_trace.jsonl.gz --block-size 512 --num-blocks 16384 --no-checks
+
+      python -m fuzz trace --target mycore.testing:make --no-checks --record incident.jsonl --private
     """
+    if (record is not None and checks) or (private and record is None):
+        _usage("--record goes with --no-checks, and --private with --record")
     factory = _factory(target)
     requests = _requests(file)
     configuration = Configuration(num_blocks=num_blocks, block_size=block_size, reuse=reuse.value)
+    if reason := cannot_trace(factory(configuration).policy):
+        _usage(f"{target} cannot run a request trace: {reason}")
     options: dict[str, Any] = {
         "max_output": max_output,
         "concurrency": concurrency,
@@ -972,7 +1023,11 @@ def trace(
             )
         else:
             found = None
-            report = run_trace(requests, factory(configuration), checks=False, progress=progress, **options)
+            core: Target = factory(configuration)
+            if record is not None:
+                core = Recorder(core, configuration, record, name=target, private=private)
+            report = run_trace(requests, core, checks=False, progress=progress, **options)
+    assert report is not None
     figures = campaign.trace_figures(report)
     if as_json:
         print(json.dumps({"checks": checks, "configuration": configuration.to_json(), **figures}, indent=2))

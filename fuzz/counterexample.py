@@ -2,7 +2,8 @@
 editor.
 
 One JSON object; one operation a line, so that a line can be deleted (a trailing comma is forgiven). It replays without
-Hypothesis, on any target, in any later version: the schema only grows.
+Hypothesis, on any target, in any later version: the schema only grows. What a recorder writes is the same in JSON
+Lines: the head, then the operations; a last line that was cut off when the process died is left out.
 
 This room may not know: how a counterexample was found, or how it is shown.
 """
@@ -99,6 +100,7 @@ def read(path: Path) -> Counterexample:
     except UnicodeDecodeError as error:
         raise Unreadable(f"{path}: not UTF-8 text at byte {error.start}; expected a counterexample in JSON") from None
     text = _TRAILING_COMMA.sub(lambda match: match.group(1) or match.group(2), text)
+    text = _joined(text)
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
@@ -142,6 +144,20 @@ def read(path: Path) -> Counterexample:
         note=str(data.get("note", "")),
         versions=dict(data.get("versions", {})),
     )
+
+
+def _joined(text: str) -> str:
+    """JSON Lines as one object, each operation on the line where it was; anything else as it is."""
+    head, *lines = text.split("\n")
+    try:
+        first = json.loads(head)
+    except json.JSONDecodeError:
+        return text
+    if not isinstance(first, dict) or "operations" in first or not lines:
+        return text
+    if lines.pop():  # every whole line ends
+        lines.append("")
+    return f'{head.rstrip()[:-1]}, "operations": [\n' + ",\n".join(line for line in lines if line) + "\n]}"
 
 
 _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(\s*[\]}])')

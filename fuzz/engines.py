@@ -21,7 +21,7 @@ from reference import Violation
 from .counterexample import Counterexample, versions
 from .run import Judging, perform
 from .touched import SAMPLED, Coverage
-from .trace import Progress, Request, TraceReport, run_trace
+from .trace import Progress, Request, TraceReport, cannot_trace, run_trace
 from .walk import Limits, Walk
 
 __all__ = ["Clock", "Tally", "hypothesis", "kernels", "swarm", "trace"]
@@ -263,11 +263,15 @@ def trace(
     configuration: Configuration = Configuration(num_blocks=512, block_size=16),
     progress: Progress | None = None,
     **options: Any,
-) -> tuple[Counterexample | None, TraceReport]:
+) -> tuple[Counterexample | None, TraceReport | None]:
     """A request trace through one target, every property on. `options` are those of `run_trace`. O(the trace).
 
-    What breaks is run a second time, since the first does not keep its operations.
+    What breaks is run a second time, since the first does not keep its operations. Where the target's policy does not
+    go with the trace's scheduler, nothing is run, and the tally says why.
     """
+    if reason := cannot_trace(factory(configuration).policy):
+        tally.skipped[f"of the request trace: {reason}"] = len(requests)
+        return None, None
     report = run_trace(requests, factory(configuration), outside=judging.outside, progress=progress, **options)
     tally.add("trace", report.operations, {}, {}, {}, {})
     if report.violation is None:

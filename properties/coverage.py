@@ -43,4 +43,6 @@ def unchecked(capabilities: frozenset[Capability], policy: Policy, kernels: bool
             reasons[name] = "the order of blocks is not predicted"
         elif name in _COMPLETE and not policy.complete:
             reasons[name] = "the target's policy is to drop content earlier than it must (Policy.complete)"
+        elif name == "EVICTION" and policy.duplicates == "last":
+            reasons[name] = "the target's policy is to forget all duplicates but the last (Policy.duplicates)"
     return reasons

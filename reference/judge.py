@@ -669,7 +669,7 @@ class Judge:
             taken = hits if self.policy.complete else hits[: start // self._size]
             if self._missing(line, count, taken) > 0:
                 self.accuse(Admission, f"the step admits {request!r}, for which there are not enough blocks")
-            end = max(line.scheduled + count, start + 1)
+            end = min(max(line.scheduled + count, start + 1), len(line.tokens))
             old = line.table
             if line.waiting:
                 line.waiting = False
@@ -981,7 +981,7 @@ class Judge:
         self.events["evicted"] += 1
         if self.owners.get(history):
             self.events["evicted one of two owners"] += 1
-        elif self._extensions.get(history) and self.policy.complete:
+        elif self._extensions.get(history) and self.policy.complete and self.policy.duplicates != "last":
             self.accuse(Eviction, f"block {block} is taken while blocks that extend its content are still cached")
         if any(self.references[other] > 1 for other in self.owners.get(self.histories.parent(history), ())):
             self.events["evicted while its prefix is shared"] += 1

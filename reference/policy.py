@@ -44,7 +44,8 @@ class Policy:
     order: of new blocks. "free_first": unpublished ones first, as released, then published ones, as released.
     "released": all in the order of release. "unpublished_first": the same, but unpublished ones go to the front.
     duplicates: which of several blocks with the same content is hit: one that is "active" if there is any, else the
-    first published; always the "first" published; or only the "last" published, the others being forgotten.
+    first published; always the "first" published; or only the "last" published, the others being forgotten. With the
+    last, a content may leave the cache before what extends it, so EVICTION is not judged.
     """
 
     num_blocks: int
