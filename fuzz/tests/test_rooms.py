@@ -29,6 +29,7 @@ KNOWS = {
 EXCEPTIONS = {
     "properties/targets/kvcore.py": {"kvcore"},  # the adapter of this core
     "properties/targets/kvcore_kernels.py": {"kvcore", "numpy", "torch"},
+    "properties/targets/sglang.py": {"sglang", "torch", "transformers"},  # when the first target is made
     "fuzz/guided.py": {"atheris"},  # an optional extra, in a process of its own
     "fuzz/planting.py": {"kvcore"},  # plants faults in its source
     "kvcore/storage.py": {"torch"},

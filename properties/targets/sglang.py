@@ -43,15 +43,15 @@ from typing import Any
 from reference import Policy
 
 from ..operations import Configuration, Namespace, Tokens
-from ..target import Capability, Found, Refused, StepArrays, StepView
+from ..target import Adapter, Capability, Found, Refused, StepArrays, StepView
 
 __all__ = ["SglangTarget", "make", "make_python", "make_radix", "make_raw"]
 
 VERSION = "0.5.23"
 """What the adapter was written against."""
 
-_ROWS = 1024
-"""Most requests at once. A running one holds a page of its own, so that small pools need no more rows than pages."""
+_ROWS, _LARGEST = 256, 2**26
+"""Most requests at once, and most entries of the request table, as far as 64 requests have room in it."""
 
 
 class _Placeholders(ModuleType):
@@ -140,7 +140,7 @@ def _load() -> SimpleNamespace:
 
 
 class _Spaces(dict[Namespace, tuple[str | None, str | None, str | None]]):
-    """(extra_key, lora_id, cache_salt) by namespace. An adapter is a LoRA's id, a salt a salt; the rest is the extra key.
+    """(extra_key, lora_id, cache_salt) by namespace: an adapter is a LoRA's id, a salt a salt, the rest the extra key.
 
     A client's encoding lies between, since SGLang keeps apart only what it says it does: an empty salt or extra key is
     none, and a LoRA's id is appended to the extra key without anything between them. With `raw` nothing lies between,
@@ -174,7 +174,7 @@ class _Request:
         self.prefilled = False
 
 
-class SglangTarget:
+class SglangTarget(Adapter):
     """One cache with its pools, driven through the target protocol.
 
     cache: "rust", "python" or "radix". Without a configuration for it, left out are: FORK, TRUNCATE and FILL, which
@@ -182,7 +182,6 @@ class SglangTarget:
     trusts it; INSPECT, since locks are of tree nodes, not of pages."""
 
     capabilities = frozenset({Capability.LOOKUP, Capability.NAMESPACES, Capability.BATCH, Capability.CHECK})
-    refusals: tuple[type[Exception], ...] = (Refused,)
 
     def __init__(self, configuration: Configuration, cache: str = "rust", raw: bool = False) -> None:
         core = self._core = _load()
@@ -201,7 +200,7 @@ class SglangTarget:
             merges=True,
             complete=False,
         )
-        rows = min(configuration.num_blocks, _ROWS)
+        rows = max(64, min(_ROWS, _LARGEST // slots))
         self._rows = core.pool(size=rows, max_context_len=slots + size, device="cpu", enable_memory_saver=False)
         half = core.torch.float16
         if size == 1:
@@ -226,10 +225,6 @@ class SglangTarget:
         self._live: dict[str, _Request] = {}
         self._sampling = core.SamplingParams(max_new_tokens=1 << 30)
         self._checker = self._make_checker(slots)
-
-    def kind(self, error: Exception) -> str:
-        assert isinstance(error, Refused)
-        return error.kind
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
@@ -368,9 +363,7 @@ class SglangTarget:
         rows = torch.tensor([req.kv.req_pool_idx for req in reqs], dtype=torch.int64)
         lengths = torch.tensor([entry.scheduled for entry in entries], dtype=torch.int64)
         out = self._core.allocation.alloc_for_decode(
-            self._batch(
-                reqs, req_pool_indices=rows, req_pool_indices_cpu=rows, seq_lens=lengths, seq_lens_cpu=lengths
-            ),
+            self._batch(reqs, req_pool_indices=rows, req_pool_indices_cpu=rows, seq_lens=lengths, seq_lens_cpu=lengths),
             token_per_req=1,
         )
         for entry, slot in zip(entries, out.tolist(), strict=True):
@@ -444,23 +437,6 @@ class SglangTarget:
             self._checker._check_req_pool()
             if hasattr(tree, "sanity_check"):
                 tree.sanity_check()
-
-    # ---- what it has not ---------------------------------------------------------------------------------------------
-
-    def fill(self, request: str, position: int, tokens: Tokens) -> None:
-        raise NotImplementedError
-
-    def truncate(self, request: str, length: int) -> None:
-        raise NotImplementedError
-
-    def fork(self, request: str, child: str) -> None:
-        raise NotImplementedError
-
-    def reset(self) -> None:
-        raise NotImplementedError
-
-    def noticed(self) -> dict[str, int]:
-        return {}
 
 
 _TEXT = SimpleNamespace(is_encoder_decoder=False)
