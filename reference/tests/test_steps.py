@@ -15,9 +15,7 @@ from .driving import charged, complete, free
 
 
 def judge_of(num_blocks: int, block_size: int = 1, complete: bool = False) -> Judge:
-    return Judge(
-        Policy(num_blocks, block_size, exact=False, admission="step", merges=not complete, complete=complete)
-    )
+    return Judge(Policy(num_blocks, block_size, exact=False, admission="step", merges=not complete, complete=complete))
 
 
 def wait(judge: Judge, request: str, tokens: Sequence[int]) -> None:
