@@ -9,17 +9,21 @@ the request's own prefix locked). There is no model and no GPU: slots are number
     make          the cache that SGLang builds unless told otherwise: `UnifiedRadixCache` on its Rust tree
     make_python   the same on its Python tree (SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python)
     make_radix    `RadixCache`, the base of the pure sliding-window and FlexKV caches
+    make_overlap  as `make`, with steps in flight, as the overlapping event loop has them
     make_raw      as `make`, with salts and extra keys passed on as they are (see `_Spaces`)
 
-What it means in the target protocol: docs/your-core.md says what each policy is.
+What it means in the target protocol (docs/your-core.md has the policies):
 
 - A block is a page; page 0 holds what padding writes and is never handed out.
-- A request waits after allocate; a step matches and locks it, and prefills it. What is computed at the end of a prefill
-  chunk is published, and duplicates are merged then. Decode steps publish nothing; what they computed is published
-  when the request is freed. Whole leaves are evicted, and a request aborted in its prefill is not published again: so
-  the cache forgets earlier than it must, and `Policy.complete` is False.
+- A request waits after allocate; a step matches and locks it, and prefills it. What is computed at the end of a
+  prefill chunk is published, and duplicates are merged then. Decode steps publish nothing; what they computed is
+  published when the request has finished. Whole leaves are evicted, too. So the cache forgets earlier than it must,
+  and `Policy.complete` is False.
 - More than one token of a request that has been prefilled is allocated as speculative decoding does, and not published.
-- Freeing a request in its prefill aborts it, any other finishes it.
+- Freeing a request whose tokens are all computed finishes it. Any other is aborted or retracted, and not published.
+- With steps in flight the next one is scheduled, and what is freed is let go, before results are known: all that
+  follows comes later in the same CUDA stream. A request freed before the result of its prefill is retracted. The loop
+  publishes a chunk when it schedules the next one of the same request; there are no chunks with `make_overlap`.
 - `PrefillBudget` itself keeps more back, a page a request and the tokens it expects to generate: a scheduler can leave
   waiting what fits. That is its policy of load, and not asked here; what the allocators refuse is judged exactly.
 
@@ -45,7 +49,7 @@ from reference import Policy
 from ..operations import Configuration, Namespace, Tokens
 from ..target import Adapter, Capability, Found, Refused, StepArrays, StepView
 
-__all__ = ["SglangTarget", "make", "make_python", "make_radix", "make_raw"]
+__all__ = ["SglangTarget", "make", "make_overlap", "make_python", "make_radix", "make_raw"]
 
 VERSION = "0.5.23"
 """What the adapter was written against."""
@@ -164,30 +168,37 @@ class _Spaces(dict[Namespace, tuple[str | None, str | None, str | None]]):
 
 
 class _Request:
-    """A request: SGLang's `Req`, and what the adapter has scheduled of it. prefilled: its prefill has ended once."""
+    """A request: SGLang's `Req`, and what the adapter has scheduled of it. prefilled: its prefill is scheduled to its
+    end; published: its results are known, too."""
 
-    __slots__ = ("prefilled", "req", "scheduled")
+    __slots__ = ("prefilled", "published", "req", "scheduled")
 
     def __init__(self, req: Any) -> None:
         self.req = req
         self.scheduled = 0
         self.prefilled = False
+        self.published = False
 
 
 class SglangTarget(Adapter):
     """One cache with its pools, driven through the target protocol.
 
-    cache: "rust", "python" or "radix". Without a configuration for it, left out are: FORK, TRUNCATE and FILL, which
-    SGLang has not; OVERLAP; RESET, which it refuses while anything runs; REFUSES, since what is under the scheduler
-    trusts it; INSPECT, since locks are of tree nodes, not of pages."""
+    cache: "rust", "python" or "radix". raw: see `_Spaces`. overlap: whether steps can be in flight.
+
+    Left out are FORK, TRUNCATE and FILL, which SGLang has not; RESET, which it refuses while anything runs; REFUSES,
+    since what is under the scheduler trusts it; INSPECT, since locks are of tree nodes, not of pages."""
 
     capabilities = frozenset({Capability.LOOKUP, Capability.NAMESPACES, Capability.BATCH, Capability.CHECK})
 
-    def __init__(self, configuration: Configuration, cache: str = "rust", raw: bool = False) -> None:
+    def __init__(
+        self, configuration: Configuration, cache: str = "rust", raw: bool = False, overlap: bool = False
+    ) -> None:
         core = self._core = _load()
         size = self._size = configuration.block_size
         slots = configuration.num_blocks * size
         self.name = "sglang" if cache == "rust" else f"sglang ({cache})"
+        if overlap:
+            self.capabilities = self.capabilities | {Capability.OVERLAP}
         self.policy = Policy(
             num_blocks=configuration.num_blocks + 1,
             block_size=size,
@@ -195,8 +206,10 @@ class SglangTarget(Adapter):
             caching=configuration.caching,
             reuse="last_block",
             exact=False,
-            publish="completion",
+            publish="dispatch" if overlap else "completion",
             admission="step",
+            chunks=not overlap,
+            lifetime="stream" if overlap else "steps",
             merges=True,
             complete=False,
         )
@@ -257,9 +270,10 @@ class SglangTarget(Adapter):
         if not req.kv.holds_kv:
             return  # it leaves the queue
         batch, pages = self._core.batch, self._pages
-        req.finished_reason = batch.FINISH_LENGTH(0) if entry.prefilled else batch.FINISH_ABORT()
+        finished = entry.published and entry.scheduled == len(req.origin_input_ids) + len(req.output_ids)
+        req.finished_reason = batch.FINISH_LENGTH(0) if finished else batch.FINISH_ABORT()
         pages.free_group_begin()
-        self._core.common.release_kv_cache(req, self._tree, checkpoint=entry.prefilled)
+        self._core.common.release_kv_cache(req, self._tree, checkpoint=finished)
         pages.free_group_end()
 
     def table(self, request: str) -> list[int]:
@@ -283,7 +297,7 @@ class SglangTarget(Adapter):
             self._extend(prefill, slots)
         if decode:
             self._decode(decode, slots)
-        publish = [entry.req for entry in prefill if not entry.prefilled]
+        publish = [(entry, end) for entry, _, end in plan if not entry.prefilled]
         for entry, _, end in plan:
             entry.scheduled = end
             req = entry.req
@@ -387,8 +401,11 @@ class SglangTarget(Adapter):
         """As the scheduler does with a prefill's results; there is nothing to do for a decode's."""
         pages = self._pages
         pages.free_group_begin()
-        for req in handle:
-            self._core.common.checkpoint_kv_cache(req, self._tree)
+        for entry, end in handle:
+            if not entry.req.finished():  # freed in flight
+                entry.req.extend_end = end
+                self._core.common.checkpoint_kv_cache(entry.req, self._tree)
+                entry.published = entry.prefilled
         pages.free_group_end()
 
     # ---- its own invariants ------------------------------------------------------------------------------------------
@@ -457,6 +474,10 @@ def make_python(configuration: Configuration) -> SglangTarget:
 
 def make_radix(configuration: Configuration) -> SglangTarget:
     return SglangTarget(configuration, cache="radix")
+
+
+def make_overlap(configuration: Configuration) -> SglangTarget:
+    return SglangTarget(configuration, overlap=True)
 
 
 def make_raw(configuration: Configuration) -> SglangTarget:
