@@ -1,5 +1,5 @@
-"""SGLang's adapter, against the real package: what it does in each place where a core may choose, and that faults planted
-in it are found. `make cores` installs it."""
+"""SGLang's adapter, against the real package: what it does in each place where a core may choose, that faults planted in
+it are found, and what it does not keep apart. `make cores` installs it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from properties.operations import (
 from properties.session import Session
 from properties.target import TargetFactory
 from properties.targets import sglang
-from properties.targets.sglang import SglangTarget, make, make_python, make_radix, make_raw
+from properties.targets.sglang import SglangTarget, make, make_overlap, make_python, make_radix, make_raw
 from reference import Isolation, Violation
 
 real = pytest.mark.skipif(find_spec("sglang") is None, reason="sglang is not installed: make cores")
@@ -162,10 +162,39 @@ def test_page_0_is_never_handed_out(factory: TargetFactory, size: int) -> None:
 
 @real
 @both_sizes
-def test_a_request_aborted_in_its_prefill_gives_back_what_was_not_published(size: int) -> None:
+def test_what_is_not_finished_gives_back_what_was_not_published(size: int) -> None:
     session, step, prompt = begin(make, size), Steps(), pages_of(1, 2, size=size, more=5)
     done(session, Allocate("a", prompt), *step(("a", size)), Free("a"))
     assert hit(session, prompt) == size
+    output = pages_of(3, 4, size=size)
+    done(session, Allocate("b", prompt), *step(("b", len(prompt))), Append("b", output), *step(("b", len(output) - 1)))
+    done(session, Free("b"))
+    assert hit(session, prompt + output) == len(prompt) // size * size
+    session.drain()
+
+
+@real
+@both_sizes
+def test_with_steps_in_flight_what_is_freed_is_let_go_at_once(size: int) -> None:
+    session, prompt = begin(make_overlap, size, pages=3), pages_of(1, 2, size=size)
+    done(session, Allocate("a", prompt), Dispatch(1, (("a", len(prompt)),)), Free("a"))
+    assert session.judge.idle == 3
+    done(session, Allocate("b", pages_of(3, 4, 5, size=size)), Dispatch(2, (("b", 3 * size),)), Complete(1))
+    assert hit(session, prompt) == 0  # it was not finished
+    done(session, Append("b", (6,)), Complete(2))
+    assert hit(session, pages_of(3, 4, 5, size=size)) == 3 * size
+    session.drain()
+
+
+@real
+@both_sizes
+def test_a_prefill_is_merged_while_a_decode_of_it_is_in_flight(size: int) -> None:
+    session, prompt = begin(make_overlap, size), pages_of(1, 2, size=size)
+    work = (("a", len(prompt)), ("b", len(prompt)))
+    done(session, Allocate("a", prompt), Allocate("b", prompt), Dispatch(1, work))
+    done(session, Append("a", (7,)), Append("b", (8,)), Dispatch(2, (("a", 1), ("b", 1))), Complete(1))
+    assert session.target.table("a")[:2] == session.target.table("b")[:2]
+    assert session.target.table("a")[2:] != session.target.table("b")[2:]
     session.drain()
 
 
@@ -223,7 +252,9 @@ def hunt(factory: TargetFactory, episodes: int, seed: str = "sglang") -> tuple[A
 
 
 @real
-@every_cache
+@pytest.mark.parametrize(
+    "factory", [make, make_overlap, make_python, make_radix], ids=["rust", "overlap", "python", "radix"]
+)
 def test_the_walk_finds_nothing(factory: TargetFactory) -> None:
     found, tally = hunt(factory, 30)
     assert found is None
