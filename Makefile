@@ -8,10 +8,11 @@ BUDGET ?= 45s
 TESTERS ?= auto
 OLD := .venv-triton-3.6
 MUTANTS := .venv-mutants
+CORES := .venv-cores
 # Processes that try mutants.
 MUTATORS ?= 1
 
-.PHONY: help run test lint unit bench gates gates-3.6 kernel-faults mutants clean
+.PHONY: help run test lint unit bench gates gates-3.6 kernel-faults mutants cores clean
 
 help:
 	@echo "make run     a campaign of about a minute on kvcore (BUDGET=10m for longer)"
@@ -22,6 +23,7 @@ help:
 	@echo "make kernel-faults    the table of planted kernel faults, docs/kernel-faults.md (long)"
 	@echo "make mutants          mutation tests of the allocator and the reference, docs/mutants.md (an hour on one core; goes on"
 	@echo "                      where it was stopped; MUTATORS=4 for more processes)"
+	@echo "make cores   install the other cores that there are adapters for (about 2 GB), and run their tests"
 	@echo "make clean   remove what the above made"
 
 run: $(INSTALLED)
@@ -55,8 +57,11 @@ mutants: $(MUTANTS)/.installed
 	$(MUTANTS)/bin/python -m fuzz.mutants run --max-children $(MUTATORS)
 	$(MUTANTS)/bin/python -m fuzz.mutants report --write
 
+cores: $(CORES)/.installed
+	$(CORES)/bin/python -m pytest fuzz/tests/test_sglang.py
+
 clean:
-	rm -rf $(VENV) $(OLD) $(MUTANTS) fuzz-out .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
+	rm -rf $(VENV) $(OLD) $(MUTANTS) $(CORES) fuzz-out .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
 
 $(INSTALLED): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
@@ -73,3 +78,11 @@ $(MUTANTS)/.installed: pyproject.toml constraints.txt
 	python3 -m venv $(MUTANTS)
 	$(MUTANTS)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,mutants]'
 	@touch $(MUTANTS)/.installed
+
+# Each core alone, without what it would bring: some ask for another torch. What importing it needs is in a file.
+$(CORES)/.installed: pyproject.toml constraints.txt constraints-sglang.txt
+	python3 -m venv $(CORES)
+	$(CORES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,cuda]'
+	$(CORES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement constraints-sglang.txt
+	$(CORES)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps sglang==0.5.23
+	@touch $(CORES)/.installed

@@ -1,5 +1,5 @@
-"""SGLang's adapter, against the real package: what it does in each place where a core may choose, that faults planted in
-it are found, and what it does not keep apart. `make cores` installs it."""
+"""SGLang's adapter, against the real package: what it does in each place where a core may choose, that planted faults
+are found, and what it does not keep apart. `make cores` installs it."""
 
 from __future__ import annotations
 
@@ -361,20 +361,20 @@ def the_namespace_is_left_out_of_the_key(monkeypatch: pytest.MonkeyPatch, core: 
 @pytest.mark.parametrize(
     ("plant", "charged"),
     [
-        (unlock_forgets_the_prefix, {"ADMISSION", "INTERNAL"}),
-        (lock_forgets_the_node, {"EXCLUSIVE", "LIFETIME", "CRASH", "FRESHNESS", "ALIASING", "HISTORY"}),
-        (the_row_keeps_the_duplicates, {"ALIASING", "EXCLUSIVE", "FRESHNESS", "HISTORY"}),
-        (duplicates_are_freed_from_the_first_page_on, {"EXCLUSIVE", "CRASH", "INTERNAL", "ADMISSION", "HISTORY"}),
-        (a_part_of_a_page_is_matched, {"HISTORY", "FRESHNESS", "CRASH"}),
-        (the_namespace_is_left_out_of_the_key, {"ISOLATION"}),
+        (unlock_forgets_the_prefix, "ADMISSION"),
+        (lock_forgets_the_node, "ALIASING"),
+        (the_row_keeps_the_duplicates, "ALIASING"),
+        (duplicates_are_freed_from_the_first_page_on, "ALIASING"),
+        (a_part_of_a_page_is_matched, "HISTORY"),
+        (the_namespace_is_left_out_of_the_key, "ISOLATION"),
     ],
     ids=lambda value: value.__name__ if callable(value) else "",
 )
-def test_a_planted_fault_is_found(plant: Plant, charged: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_planted_fault_is_found(plant: Plant, charged: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, sglang._load())
     found, _ = hunt(make_radix, 300)
     assert found is not None
-    assert found.property_id in charged
+    assert found.property_id == charged
 
 
 @real
