@@ -10,9 +10,11 @@ import os
 import secrets
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -24,6 +26,7 @@ from rich.table import Table
 from . import ci
 from .baseline import KNOWN, NEW, REGRESSED, BadBaseline, Baseline
 from .campaign import CLEAN, HARNESS, NOTHING, USAGE
+from .cluster import NoCluster, NoRay, RayWorkers, connected
 from .engines import Clock
 from .findings import Finding, Findings, NotAFinding, promote
 from .history import BadHistory, History, bars
@@ -31,10 +34,10 @@ from .nightly import ONLY_KNOWN, Busy, CampaignResult, Figures, Nightly, Nothing
 from .page import render
 from .plans import BadPlan, CampaignPlan, Keep, bytes_of, overruled, ready, seconds_of
 from .show import describe
-from .supervisor import Died
+from .supervisor import Died, Executor
 from .worker import Hit, Stream
 
-__all__ = ["campaign", "register"]
+__all__ = ["OnRay", "campaign", "register"]
 
 console = Console(highlight=False)
 complaints = Console(stderr=True, highlight=False)
@@ -120,6 +123,43 @@ class _Lines:
         console.print(escape(text), soft_wrap=True)
 
 
+@dataclass(frozen=True, slots=True)
+class OnRay:
+    """A campaign's workers are on a Ray. address: "" starts one on this machine. gpus: of each worker."""
+
+    address: str = ""
+    gpus: float = 0.0
+
+
+def _placed(plan: CampaignPlan, ray: OnRay, open: ExitStack) -> tuple[CampaignPlan, Callable[..., Executor]]:
+    """The plan with as many workers as it will have on `ray`, and what makes them. Exits with 2 or 3."""
+    if plan.devices:
+        _usage("devices are of this machine; with --engine ray give --ray-gpus, the GPUs of each worker")
+    try:
+        cluster = open.enter_context(connected(ray.address, plan.processes))
+    except NoRay as error:
+        _usage(str(error))
+    except NoCluster as error:
+        complaints.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(HARNESS) from None
+    room = cluster.room(ray.gpus)
+    plan = replace(plan, workers=plan.workers or max(1, room))
+    if room < plan.workers:
+        each = f"a CPU and {ray.gpus:g} GPUs" if ray.gpus else "a CPU"
+        if cluster.own:
+            _usage(f"{plan.workers} workers with {each} each, and this machine has room for {room}")
+        console.print(
+            f"[yellow]the Ray cluster has room for {room} of {plan.workers} workers now ({each} each); the others wait "
+            "until it has grown[/]",
+            soft_wrap=True,
+        )
+
+    def workers(plan: CampaignPlan, spool: Path) -> Executor:
+        return RayWorkers(cluster, plan.processes, monotonic, gpus=ray.gpus, memory=plan.memory, hang=plan.hang)
+
+    return plan, workers
+
+
 def campaign(
     name: str,
     flags: Mapping[str, Any],
@@ -129,9 +169,11 @@ def campaign(
     resume: bool,
     base: CampaignPlan,
     kernels: Callable[[str], str],
+    ray: OnRay | None = None,
 ) -> NoReturn:
     """`run --campaign name` with `flags` that were given (by the plan's own names); without a name, `base`. Ends with
-    the exit status. interruptible: the clock, as a context. kernels: makes a name of kernels of "auto" and the like."""
+    the exit status. interruptible: the clock, as a context. kernels: makes a name of kernels of "auto" and the like.
+    ray: where the workers are, if not here."""
     try:
         plan = ready(name) if name else base
         if resume and not name:
@@ -144,29 +186,39 @@ def campaign(
         plan = overruled(plan, {"seed": plan.seed or str(secrets.randbits(32))})
     except (BadPlan, NothingToResume) as error:
         _usage(str(error))
-    try:
-        with _Lines(plan.budget) as lines, interruptible() as clock:
-            before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
-            try:
-                result = _run(plan, out, clock, lines, baseline, resume)
-            finally:
-                signal.signal(signal.SIGTERM, before)
-    except (Busy, NothingToResume, BadBaseline, BadHistory) as error:
-        _usage(str(error))
+    with ExitStack() as open:
+        executor = None
+        if ray is not None:
+            plan, executor = _placed(plan, ray, open)
+        try:
+            with _Lines(plan.budget) as lines, interruptible() as clock:
+                before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+                try:
+                    result = _run(plan, out, clock, lines, baseline, resume, executor)
+                finally:
+                    signal.signal(signal.SIGTERM, before)
+        except (Busy, NothingToResume, BadBaseline, BadHistory) as error:
+            _usage(str(error))
     _summarize(result, out)
     raise typer.Exit(result.status)
 
 
 def _run(
-    plan: CampaignPlan, out: Path, clock: Clock, lines: _Lines, baseline: Path | None, resume: bool
+    plan: CampaignPlan,
+    out: Path,
+    clock: Clock,
+    lines: _Lines,
+    baseline: Path | None,
+    resume: bool,
+    executor: Callable[..., Executor] | None,
 ) -> CampaignResult:
-    nightly = Nightly(plan, out, clock, lines, now=_now, baseline=baseline, resume=resume)
+    nightly = Nightly(plan, out, clock, lines, now=_now, baseline=baseline, resume=resume, executor=executor)
     engines = ", ".join(
         engine for engine, share in plan.engines.items() if share and (engine != "kernels" or plan.kernels)
     )
     console.print(
         f"Campaign [bold]{escape(plan.name)}[/] on {escape(', '.join(plan.targets))}: {engines} on {plan.processes} "
-        f"workers for {plan.budget:g} s, seed {escape(plan.seed)}",
+        f"{'Ray ' if executor is not None else ''}workers for {plan.budget:g} s, seed {escape(plan.seed)}",
         soft_wrap=True,
     )
     result = nightly.run()

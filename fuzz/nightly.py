@@ -41,7 +41,7 @@ from .findings import Finding, Findings
 from .history import BadHistory, History
 from .plans import CampaignPlan
 from .signature import Signature, signature_of
-from .supervisor import Died, Done, Executor, Workers
+from .supervisor import Died, Done, Executor, ExecutorLost, Workers
 from .touched import SAMPLED
 from .worker import REPLAYS, UNITS, Hit, Settled, Stream, Task, recorded, unsettled
 
@@ -183,6 +183,7 @@ class CampaignResult:
     not_counted: dict[str, int] = field(default_factory=dict)
     deaths: list[dict[str, Any]] = field(default_factory=list)
     unsaved: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     complaint: str = ""
 
@@ -229,6 +230,7 @@ class CampaignResult:
             "known_not_met": [str(signature) for signature in self.still],
             "dead_workers": self.deaths,
             "tidied": self.gone,
+            "warnings": self.warnings,
             "plan": plan.to_json(),
             "versions": versions(),
         }
@@ -271,6 +273,8 @@ class Nightly:
         self._dirty: dict[str, Finding] = {}
         self._settles: dict[int, tuple[Hit, int]] = {}  # by task: the hit, and operations when it was found
         self._dying: dict[int, _Death] = {}  # by task
+        self._lost: list[Task] = []  # their machine went: to be given out once more
+        self._lost_once: set[int] = set()
         self._number = 0
         self._spent_before = 0.0
         self._stop = ""
@@ -297,6 +301,8 @@ class Nightly:
                 self._loop(workers)
             except KeyboardInterrupt:
                 interrupted = True
+            except ExecutorLost as error:
+                self._stop = self._stop or str(error)
             finally:
                 self._busy_at_end = workers.busy()
                 workers.close()
@@ -507,9 +513,9 @@ class Nightly:
 
     def _open(self, now: float, end: float) -> bool:
         """Is there anything left to do?"""
-        if self._first or self._deaths:
+        if self._first or self._deaths or any(task.kind != "hunt" for task in self._lost):
             return now < end + _GRACE
-        return now < end and any(not lane.closed or lane.again for lane in self._lanes)
+        return now < end and (bool(self._lost) or any(not lane.closed or lane.again for lane in self._lanes))
 
     def _figures(self, workers: Executor, now: float) -> Figures:
         seconds = now - self._began
@@ -548,6 +554,10 @@ class Nightly:
 
     def _next(self, workers: Executor, now: float, end: float) -> Task | None:
         """What an idle worker does now. Settling takes half of the workers at most while there is time to hunt."""
+        for lost in self._lost:
+            if now < (end if lost.kind == "hunt" else end + _GRACE):
+                self._lost.remove(lost)
+                return replace(lost, seconds=min(lost.seconds, end - now)) if lost.kind == "hunt" else lost
         hunting = now < end and any(not lane.closed or lane.again for lane in self._lanes)
         others = sum(task.kind != "hunt" for task in workers.running())
         half = max(1, self.plan.processes // 2)
@@ -605,10 +615,21 @@ class Nightly:
         task = event.task
         _, before = self._of.pop(task.number, (task, 0))
         if isinstance(event, Died):
-            self._take_death(event, before)
+            if event.lost and task.number not in self._lost_once:
+                self._show.died(event)
+                self._note_death(event)
+                self._lost_once.add(task.number)
+                self._lost.append(task)
+                self._of[task.number] = (task, before)
+            else:
+                self._take_death(event, before)
             return
         result = event.result
         self.result.cpu += result.cpu
+        for warning in result.warnings:
+            if warning not in self.result.warnings:
+                self.result.warnings.append(warning)
+                self._show.said(warning)
         if result.error:
             self._take_error(task, result.error)
             return
@@ -760,6 +781,18 @@ class Nightly:
     def _take_death(self, died: Died, before: int) -> None:
         task = died.task
         self._show.died(died)
+        self._note_death(died)
+        if task.kind == "settle":
+            self._file_as_found(task, f"a worker {died.how} while shrinking it")
+        elif task.kind == "verify":
+            self._take_verified(task.key, fails=True)
+        elif task.kind == "autopsy":
+            self._take_autopsy(task, died.how)
+        else:
+            self._take_dead_hunter(died, before)
+
+    def _note_death(self, died: Died) -> None:
+        task = died.task
         self.result.deaths.append(
             {
                 "how": died.how,
@@ -770,14 +803,6 @@ class Nightly:
                 "seconds": round(died.seconds, 3),
             }
         )
-        if task.kind == "settle":
-            self._file_as_found(task, f"a worker {died.how} while shrinking it")
-        elif task.kind == "verify":
-            self._take_verified(task.key, fails=True)
-        elif task.kind == "autopsy":
-            self._take_autopsy(task, died.how)
-        else:
-            self._take_dead_hunter(died, before)
 
     def _take_dead_hunter(self, died: Died, before: int) -> None:
         task, tally = died.task, self.result.tally

@@ -38,7 +38,7 @@ from properties.targets import load
 from reference import Crash, Release
 
 from .counterexample import Counterexample, Unreadable, read, versions, write
-from .engines import Tally, hypothesis, kernels, swarm, trace
+from .engines import Tally, hypothesis, kernels, stored, swarm, trace
 from .explore import Plan as ExplorePlan
 from .explore import Space, explore
 from .guided import guided
@@ -91,7 +91,8 @@ class LostDevice(Exception):
 class Stream:
     """A source of units: one engine on one target under one configuration, with a seed of its own.
 
-    configuration: its name. trace: a file for the trace engine; "" for the built-in one.
+    configuration: its name. trace: a file for the trace engine; "" for the built-in one. database: where Hypothesis
+    keeps what it finds; "" for nowhere.
     """
 
     target: str
@@ -103,6 +104,7 @@ class Stream:
     profile: str = "nightly"
     trace: str = ""
     max_states: int = 3000
+    database: str = ""
 
     @property
     def name(self) -> str:
@@ -128,8 +130,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One violation. key: its first signature, judged strictly. path: where it is; "" if it was only counted, or if it
-    could not be written: then `inline` is the counterexample and `error` says why.
+    """One violation. key: its first signature, judged strictly. unit: -1 for what a database had. path: where it is; ""
+    if it was only counted, or if it could not be written: then `inline` is the counterexample and `error` says why.
     """
 
     key: Signature
@@ -158,7 +160,8 @@ class Settled:
 
 @dataclass(slots=True)
 class TaskResult:
-    """What came of a task. following: the first unit that was not done. error: a traceback, if the harness failed."""
+    """What came of a task. following: the first unit that was not done. error: a traceback, if the harness failed.
+    warnings: sentences about what it had to do without."""
 
     task: Task
     tally: Tally = field(default_factory=Tally)
@@ -170,6 +173,7 @@ class TaskResult:
     seconds: float = 0.0
     cpu: float = 0.0
     error: str = ""
+    warnings: list[str] = field(default_factory=list)
 
 
 class Spool:
@@ -247,6 +251,11 @@ def _hunt(task: Task, result: TaskResult, spool: Spool, factory: TargetFactory |
 
     begin(task.first)
     began = monotonic()
+    if stream.database and stream not in _reused:
+        _reused.add(stream)
+        found = stored(factory, stream.target, stream.judging, result.tally, _database(stream, result))
+        if found is not None:
+            result.hits.append(_hit(found, factory, task, -1, result.tally.operations))
     while result.following < last and monotonic() < deadline and not result.exhausted:
         found, following = _units(stream, factory, result, deadline, last, task.folder, begin)
         unit = following - 1
@@ -279,7 +288,7 @@ def _units(
     if stream.engine == "walk":
         return swarm(*place, limits=stream.limits, **arguments)
     if stream.engine == "hypothesis":
-        return hypothesis(*place, profile=stream.profile, **arguments)
+        return hypothesis(*place, profile=stream.profile, database=_database(stream, result), **arguments)
     if stream.engine == "kernels":
         return kernels(*place, **arguments)
     begin(first)
@@ -293,6 +302,19 @@ def _units(
         found, _ = trace(factory, stream.target, read_trace(_trace_file(stream)), stream.judging, tally)
         return found, first + 1
     return _explored(stream, factory, result, deadline, begin), first + 1
+
+
+_reused: set[Stream] = set()
+"""Streams of which this process has tried what their database had: once, for a unit shall do the same everywhere."""
+
+
+def _database(stream: Stream, result: TaskResult) -> Any:
+    """Hypothesis's, or None."""
+    if not stream.database:
+        return None
+    from .examples import examples
+
+    return examples(stream.database, f"{stream.target} {stream.configuration}", result.warnings.append)
 
 
 def _trace_file(stream: Stream) -> str:
@@ -495,7 +517,8 @@ def _autopsy(task: Task, result: TaskResult, spool: Spool) -> None:
     dies is read by `recorded`."""
     assert task.stream is not None
     with _recording(Path(task.path), load(task.stream.target)) as factory:
-        _hunt(replace(task, kind="hunt", count=1), result, spool, factory)
+        stream = replace(task.stream, database="")  # which is not the unit's doing
+        _hunt(replace(task, kind="hunt", count=1, stream=stream), result, spool, factory)
 
 
 @contextmanager
