@@ -27,7 +27,7 @@ from properties.operations import (
 )
 from properties.session import Session
 from properties.target import Capability, Refused
-from properties.targets import UnknownTarget, load
+from properties.targets import UnknownTarget, available, load
 from properties.targets import kvcore as adapter
 from properties.targets.kvcore import KvcoreTarget, make
 
@@ -72,7 +72,8 @@ def test_an_unknown_module_is_named_with_what_may_be_given(name: str, module: st
         load(name)
     message = str(caught.value)
     assert message.startswith(f"no target {name!r}: cannot import {module} (")
-    assert message.endswith("; name one of kvcore, nano_vllm, or package.module:factory")
+    assert message.endswith(f"; name one of {', '.join(available())}, or package.module:factory")
+    assert {"kvcore", "nano_vllm", "sglang"} <= set(available())
 
 
 def test_a_registered_adapter_is_loaded_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
