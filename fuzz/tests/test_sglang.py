@@ -4,6 +4,7 @@ are found, and what it does not keep apart. `make cores` installs it."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
 from random import Random
 from typing import Any
@@ -240,6 +241,30 @@ def test_namespaces_that_sglang_does_not_keep_apart(one: Namespace, other: Names
         session.apply(operations[-1])
     # A client that encodes what it means is not affected.
     done(begin(make, 1), *operations).drain()
+
+
+@real
+@pytest.mark.parametrize(("length", "scheduled"), [(143, True), (144, False), (153, False)])
+def test_a_prompt_that_is_accepted_and_never_scheduled(length: int, scheduled: bool) -> None:
+    """SGLang's issue 28530: with 160 tokens in pages of 16, an idle server takes prompts of up to 153 tokens
+    (`max_req_input_len` is the pool less 6) and schedules those of up to 143: its `PrefillAdder` keeps a page back. The
+    others wait for ever, and what comes after them waits, too. Here they fit."""
+    session = begin(make, 16, pages=10)
+    target = session.target
+    assert isinstance(target, SglangTarget)
+    pages = target._pages
+    more = pages.max_new_tokens_for_memory(length, 8, token_capacity=160, sliding_window_size=None, chunk_size=None)
+    assert more == 0  # not None, which would refuse it
+    req = target._req("a", tuple(range(length)), ())
+    req.sampling_params = target._core.SamplingParams(max_new_tokens=more)
+    req.init_next_round_input(target._tree)
+    kind = import_module("sglang.srt.managers.schedule_policy").PrefillAdder
+    limits = {"new_token_ratio": 1.0, "rem_input_tokens": 1 << 20, "rem_chunk_tokens": None}
+    adder = kind(16, target._tree, pages, running_batch=None, **limits)
+    adder.add_one_req(req, has_chunked_req=False, truncation_align_size=None)
+    assert (adder.can_run_list == [req]) is scheduled
+    if not scheduled:
+        done(session, Allocate("a", tuple(range(length))), Dispatch(1, (("a", length),)), Complete(1)).drain()
 
 
 # ---- the walk --------------------------------------------------------------------------------------------------------
