@@ -1,4 +1,5 @@
-"""Adapters, one file a core. kvcore's is the only module of this room that imports kvcore.
+"""Adapters, one file a core or a set of kernels. kvcore's are the only modules of this room that import kvcore;
+vllm's and sglang's import those packages' kernels, and only when they are asked for.
 
 `load` finds a target factory by name: a file in this folder ("kvcore"), or "package.module:factory" anywhere.
 """
@@ -6,6 +7,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -32,9 +34,13 @@ def load(name: str) -> TargetFactory:
 def load_kernels(name: str) -> KernelsFactory:
     """The factory of kernels called `name`: "kvcore" (a file name_kernels.py here), or "package.module:factory".
 
-    Raises UnknownTarget, also where torch or Triton is not installed.
+    Raises UnknownTarget, also where torch or Triton is not installed, or the package whose kernels these are (what to
+    install is in the message).
     """
     factory: KernelsFactory = _load(name, "_kernels")
+    absent = getattr(sys.modules.get(getattr(factory, "__module__", "")), "absent", None)
+    if callable(absent) and (reason := absent()) is not None:
+        raise UnknownTarget(f"no target {name!r}: {reason}")
     return factory
 
 
