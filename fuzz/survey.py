@@ -57,6 +57,7 @@ class Survey:
     seed: str
     cases: int
     tiles: int
+    watch: bool
     seconds: float = 0.0
     rows: dict[str, Row] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)
@@ -71,8 +72,10 @@ def survey_case(seed: str, number: int, axes: tuple[str, ...], tiles: int) -> Ca
     return case
 
 
-def run_survey(kernels: str, seed: str, cases: int, tiles: int = 32, patience: float = 60.0) -> Survey:
-    """Survey `cases` cases, in this process. patience: seconds to shrink each first failure.
+def run_survey(
+    kernels: str, seed: str, cases: int, tiles: int = 32, patience: float = 60.0, watch: bool = True
+) -> Survey:
+    """Survey `cases` cases, in this process. patience: seconds to shrink each first failure. watch: sanitize.
 
     Raises UnknownTarget. 1 to 10 s a case.
     """
@@ -82,9 +85,9 @@ def run_survey(kernels: str, seed: str, cases: int, tiles: int = 32, patience: f
     from properties.attention.checks import Checker
     from properties.attention.kernels import AXES
 
-    checker = Checker(load_kernels(kernels)())
+    checker = Checker(load_kernels(kernels)(), sanitize=watch)
     axes = tuple(axis for axis in AXES if axis in checker.kernels.axes)
-    result = Survey(kernels, checker.kernels.name, seed, cases, tiles, versions=_versions())
+    result = Survey(kernels, checker.kernels.name, seed, cases, tiles, watch, versions=_versions())
     result.rows = {what: Row() for what in ("run", "oracle", *axes)}
     began = time.monotonic()
     firsts: dict[str, Case] = {}
@@ -166,7 +169,7 @@ def page(surveys: list[Survey]) -> str:
     for one in surveys:
         lines.append(
             f"python -m fuzz.survey --kernels {one.kernels} --cases {one.cases} --seed {one.seed} --tiles {one.tiles}"
-            f"   # {one.seconds:.0f} s"
+            f"{'' if one.watch else ' --no-watch'}   # {one.seconds:.0f} s"
         )
     versions = sorted({", ".join(f"{name} {number}" for name, number in one.versions.items()) for one in surveys})
     lines += ["```", "", "; ".join(versions) + "."]
@@ -180,7 +183,8 @@ def _grouped(off: dict[str, int]) -> str:
         name, _, value = what.partition(" ")
         fields.setdefault(name, []).append((value, count))
     return "; ".join(
-        f"{name.replace('_', ' ')} {', '.join(f'{value} ({count})' if value else f'({count})' for value, count in values)}"
+        f"{name.replace('_', ' ')} "
+        + ", ".join(f"{value} ({count})" if value else f"({count})" for value, count in values)
         for name, values in fields.items()
     )
 
@@ -210,6 +214,7 @@ def main(
     seed: Annotated[str, typer.Option(help="Of the stream of cases.")] = "survey",
     tiles: Annotated[int, typer.Option(min=4, help="Size of a case: tiles of its base run.")] = 32,
     patience: Annotated[float, typer.Option(help="Seconds to shrink the first case of each kind.")] = 60.0,
+    watch: Annotated[bool, typer.Option(help="Sanitize every access.")] = True,
     out: Annotated[Path, typer.Option(help="Folder for the surveys, as JSON.")] = Path("fuzz-out/survey"),
     write: Annotated[Path | None, typer.Option(help="A page to put the tables of all surveys in --out into.")] = None,
 ) -> None:
@@ -217,7 +222,7 @@ def main(
     out.mkdir(parents=True, exist_ok=True)
     for name in kernels or ():
         try:
-            one = run_survey(name, seed, cases, tiles, patience)
+            one = run_survey(name, seed, cases, tiles, patience, watch)
         except UnknownTarget as error:
             raise typer.BadParameter(str(error)) from None
         (out / _file(name)).write_text(json.dumps(asdict(one), indent=2) + "\n", encoding="utf-8")

@@ -29,6 +29,9 @@ KNOWS = {
 EXCEPTIONS = {
     "properties/targets/kvcore.py": {"kvcore"},  # the adapter of this core
     "properties/targets/kvcore_kernels.py": {"kvcore", "numpy", "torch"},
+    # vLLM and SGLang themselves are imported by name, when asked for: they are never needed.
+    "properties/targets/vllm_kernels.py": {"numpy", "torch", "triton"},
+    "properties/targets/sglang_kernels.py": {"numpy", "torch"},
     "fuzz/guided.py": {"atheris"},  # an optional extra, in a process of its own
     "fuzz/planting.py": {"kvcore"},  # plants faults in its source
     "kvcore/storage.py": {"torch"},

@@ -1,6 +1,6 @@
 """vLLM's Triton kernels as targets: `unified_attention`, `triton_reshape_and_cache_flash`, and its decode kernels.
 
-Six factories, for `--kernels`:
+Seven factories, for `--kernels`:
 
 - `vllm`: as the back end `TRITON_ATTN` launches them. Two ways through `unified_attention`: one program walks all keys
   ("2D"), or, where no sequence has more than one query row and the batch is small, 16 programs do a part each and
@@ -11,7 +11,7 @@ Six factories, for `--kernels`:
   blocks, as `cdiv(max_model_len, block_size)` makes it; the others give it the columns that a whole tile reads.
 - `properties.targets.vllm_kernels:any_group`: with groups of query heads that do not divide 16, too.
 - `properties.targets.vllm_kernels:decode`: `triton_decode_attention.decode_attention_fwd`, which vLLM uses for MLA and
-  takes any number of query heads; one query row a sequence.
+  takes any number of query heads; one query row a sequence. `...:decode_scheduled`: in one part or four, as asked.
 
 What the back end documents as its limits are limits here: blocks of multiples of 16, heads of at least 32 elements, one
 layout for keys and values, one FP8 scale for all heads of a cache. vLLM has no Triton kernel that copies blocks, and
@@ -43,6 +43,7 @@ __all__ = [
     "any_group",
     "batch_invariant",
     "decode",
+    "decode_scheduled",
     "make",
     "scheduled",
     "tight",
@@ -55,6 +56,8 @@ SEGMENTS = 16
 """`NUM_PAR_SOFTMAX_SEGMENTS` of vllm/v1/attention/backends/triton_attn.py."""
 SMALLEST_2D_GRID = 128
 """`MIN_LAUNCH_GRID_SIZE_2D` of the same: 3D for at most this many sequences times kv heads."""
+KEYS_A_SPLIT = 512
+"""`_MIN_WORK_PER_SPLIT` of vllm/v1/attention/backends/mla/triton_mla.py."""
 TILE = 32
 """The widest tile that `unified_attention` chooses for these head sizes and windows: what it may read of a table."""
 
@@ -295,15 +298,22 @@ class VllmKernels(_Store):
 
 
 class VllmDecode(_Store):
-    """`triton_decode_attention.decode_attention_fwd` through the protocol: 4 splits, as its back end fixes, or 1."""
+    """`triton_decode_attention.decode_attention_fwd` through the protocol, in as many parts as its back end says for
+    the longest context of the batch; by_schedule: in one or in four."""
 
-    axes = frozenset({"schedule", "placement", "batch", "poison", "repeat"})
+    axes = frozenset({"placement", "batch", "poison", "repeat"})
     limits: Mapping[str, tuple[Any, ...]] = {
         "layout": ("heads first", "slots first", "interleaved", "padded rows"),
         "query rows": (0, 1),
         "window": (None,),
         "alibi": (False,),
     }
+
+    def __init__(self, name: str, *, by_schedule: bool = False) -> None:
+        super().__init__(name)
+        self.by_schedule = by_schedule
+        if by_schedule:
+            self.axes = frozenset({"schedule"})
 
     def supports(self, spec: Spec, dtype: str, block_size: int) -> str | None:
         if spec.num_heads == spec.num_kv_heads and dtype in ("bfloat16", "float8_e4m3"):
@@ -319,7 +329,10 @@ class VllmDecode(_Store):
         live = [number for number, length in enumerate(step.lengths) if length]
         if not live:
             return
-        splits = 4 if how.schedule == "split" else 1
+        # `_compute_num_kv_splits` of vllm/v1/attention/backends/mla/triton_mla.py, below what a GPU's size caps.
+        splits = 1 << (max(1, max(step.contexts) // KEYS_A_SPLIT) - 1).bit_length()
+        if self.by_schedule:
+            splits = 4 if how.schedule == "split" else 1
         contexts = torch.tensor([step.contexts[number] for number in live], dtype=torch.int32)
         table = torch.from_numpy(step.tables[live].copy())
         partial = torch.full((len(live), spec.num_heads, splits, spec.head_dim + 1), float("nan"))
@@ -383,3 +396,8 @@ def any_group() -> VllmKernels:
 def decode() -> VllmDecode:
     """The decode kernels that vLLM has from SGLang."""
     return VllmDecode("vllm, decode")
+
+
+def decode_scheduled() -> VllmDecode:
+    """The same in one part or in four, by the case's schedule."""
+    return VllmDecode("vllm, decode, 1 and 4 splits", by_schedule=True)
