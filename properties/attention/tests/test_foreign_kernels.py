@@ -17,7 +17,8 @@ import torch
 from properties.attention.cases import Case, fit
 from properties.attention.checks import Checker, poison_is_seen
 from properties.attention.interpret import prepare
-from properties.attention.kernels import Cache, How, Spec, Step, Watch
+from properties.attention.kernels import Cache, How, Spec, Step, Watch, unwatched
+from properties.attention.world import World
 from properties.targets import UnknownTarget, kernel_imports, load_kernels, sglang_kernels, vllm_kernels
 from reference import Bounds, Equivalence, Violation
 
@@ -186,3 +187,45 @@ def test_what_kernels_lack_is_switched_off_and_counted() -> None:
     (reason,) = checked.counts.skipped
     assert "a window of one key" in reason
     assert checked.counts.cases == 1
+
+
+# ---- the race --------------------------------------------------------------------------------------------------------
+
+
+class OnlyTheFirst:
+    """A kernel of which the first program of each kv head runs."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def __getitem__(self, grid: tuple[int, ...]) -> Any:
+        return self.kernel[(1, *grid[1:])]
+
+
+def test_the_two_programs_that_write_a_row_of_vllms_write_other_bits_under_a_window() -> None:
+    """Groups of 3: 16 lanes hold 5 queries and a third of the sixth, which the next program computes, too."""
+    watched = checker(f"{VLLM}any_group", sanitize=False)
+    kernels: Any = watched.kernels
+    case = Case(sequences=((40, 8),), group=3, window=3, head_dim=32, block_size=16)
+    kernel = kernels.unified.kernel_unified_attention
+    different = []
+    for seed in range(4):
+        world = World(replace(case, seed=seed))
+        placement = world.place(0)
+        arena = world.arena(placement.num_blocks)
+        watched.store(world, arena, placement)
+        columns = len(placement.tables[0])
+        table = world.table([(placement.tables[0], columns)], columns, placement.num_blocks)
+        step = Step(table, [40], [8], [-1] * 8)
+        outputs = []
+        for which in (kernel, OnlyTheFirst(kernel)):
+            kernels.unified.kernel_unified_attention = which
+            out = torch.zeros(8, 3, 32)
+            kernels.attend(world.packed(world.queries), arena.cache, step, world.spec, How(), out, unwatched)
+            outputs.append(out)
+        both, first = outputs
+        assert torch.equal(both[:5], first[:5])
+        assert first[5, 0].any(), "the first program writes the first head of the sixth query"
+        assert not first[5, 1:].any()
+        different.append(not torch.equal(both[5, 0], first[5, 0]))
+    assert any(different)
