@@ -186,10 +186,9 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
     """
     result = Result(plan)
     start = clock()
-    target = factory(Configuration())
-    exact = plan.judging.exact and target.policy.exact
-    capabilities = plan.judging.session(factory, Configuration()).capabilities
-    result.unchecked = unchecked(capabilities, exact, bool(plan.kernels) and "kernels" in plan.engines)
+    session = plan.judging.session(factory, Configuration())
+    capabilities, policy = session.capabilities, session.judge.policy
+    result.unchecked = unchecked(capabilities, policy, bool(plan.kernels) and "kernels" in plan.engines)
     try:
         _take_turns(result, factory, clock, start, display)
     except KeyboardInterrupt:
@@ -199,7 +198,7 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
     tally = result.tally
     result.missing = tally.ledger.missing(capabilities)
     if plan.kernels and not tally.by_engine.get("kernels"):
-        result.unchecked = unchecked(capabilities, exact)
+        result.unchecked = unchecked(capabilities, policy)
     if result.status == CLEAN:
         if result.findings:
             result.status = VIOLATION

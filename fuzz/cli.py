@@ -104,10 +104,13 @@ def _usage(message: str) -> NoReturn:
 
 
 def _factory(target: str) -> TargetFactory:
+    """The factory, tried once, so that a core that is not installed is said before anything begins."""
     try:
-        return load(target)
-    except UnknownTarget as error:
+        factory = load(target)
+        factory(Configuration())
+    except (UnknownTarget, ImportError) as error:
         _usage(str(error))
+    return factory
 
 
 def _seconds(text: str) -> float:

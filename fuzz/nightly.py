@@ -371,8 +371,7 @@ class Nightly:
                 judging = variant.judging()
                 session = judging.session(factory, Configuration())
                 capabilities |= session.capabilities
-                exact = judging.exact and session.target.policy.exact
-                reasons.append(unchecked(session.capabilities, exact, with_kernels))
+                reasons.append(unchecked(session.capabilities, session.judge.policy, with_kernels))
         self._capabilities = capabilities
         self.result.unchecked = {
             name: reason for name, reason in reasons[0].items() if all(name in each for each in reasons)

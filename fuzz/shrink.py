@@ -92,6 +92,8 @@ def shrink(
     finished = True
     try:
         if shrinker.try_(counterexample.configuration, list(counterexample.operations)):
+            if len(shrinker.operations) > _LONG:
+                shrinker.search(min(episodes, _GLANCE))
             shrinker.reduce()
             shrinker.search(episodes)
     except _OutOfTime:
@@ -156,7 +158,11 @@ class _Shrinker:
         violation = run.violation
         if violation is None or violation.id != self.original.property_id:
             return False
-        self.configuration, self.violation, self.at = configuration, violation, run.at
+        policy = run.session.judge.policy  # where the core cannot have what was asked for, it says what it has
+        self.configuration = replace(
+            configuration, block_size=policy.block_size, reuse=policy.reuse, caching=policy.caching
+        )
+        self.violation, self.at = violation, run.at
         # What was skipped, and what comes after the violation, did nothing.
         self.operations = [
             operation
@@ -275,6 +281,7 @@ class _Shrinker:
                         changed = changed or self.try_filled(
                             configuration, _scaled(self.operations, old, configuration, up)
                         )
+                changed = changed and self.configuration != old  # a core may not take what it is offered
                 if changed:
                     break
 
@@ -331,6 +338,10 @@ class _Shrinker:
                 reduced += 1
                 self.configuration, self.operations, self.violation, self.at = best
 
+
+_LONG, _GLANCE = 80, 200
+"""Of a longer counterexample (a request trace's, say) even one pass takes long; so many short episodes are tried first
+for a small one of the same property."""
 
 _ENOUGH = 20
 """Failing episodes in a row that reduced to nothing shorter."""

@@ -5,7 +5,7 @@ This room may not know: any core, any producer.
 
 from __future__ import annotations
 
-from reference import PROPERTIES
+from reference import PROPERTIES, Policy
 
 from .target import Capability
 
@@ -16,7 +16,7 @@ _NEEDS: dict[str, Capability] = {
     "ALIASING": Capability.FORK,
     "ROLLBACK": Capability.TRUNCATE,
     "MAPPING": Capability.BATCH,
-    "ERRORS": Capability.ERRORS,
+    "ERRORS": Capability.REFUSES,
     "OWNERSHIP": Capability.INSPECT,
     "REFERENCES": Capability.INSPECT,
     "CONSERVATION": Capability.INSPECT,
@@ -25,10 +25,13 @@ _NEEDS: dict[str, Capability] = {
 
 
 _KERNELS = ("BOUNDS", "EQUIVALENCE")
+_COMPLETE = ("COMPLETENESS", "EVICTION")
 
 
-def unchecked(capabilities: frozenset[Capability], exact: bool, kernels: bool = False) -> dict[str, str]:
-    """Properties that cannot be checked, with the reason. In order of harm. kernels: whether steps run on any."""
+def unchecked(capabilities: frozenset[Capability], policy: Policy, kernels: bool = False) -> dict[str, str]:
+    """Properties that a session does not check, with the reason. In order of harm.
+
+    capabilities, policy: the session's and its judge's. kernels: whether steps run on any."""
     reasons = {}
     for name in PROPERTIES:
         needed = _NEEDS.get(name)
@@ -36,6 +39,10 @@ def unchecked(capabilities: frozenset[Capability], exact: bool, kernels: bool = 
             reasons[name] = f"the target has no capability {needed.name}: {needed.value}"
         elif name in _KERNELS and not kernels:
             reasons[name] = "no kernels are run beside the allocator (--kernels)"
-        elif name == "EXACT" and not exact:
+        elif name == "EXACT" and not policy.exact:
             reasons[name] = "the order of blocks is not predicted"
+        elif name in _COMPLETE and not policy.complete:
+            reasons[name] = "the target's policy is to drop content earlier than it must (Policy.complete)"
+        elif name == "EVICTION" and policy.duplicates == "last":
+            reasons[name] = "the target's policy is to forget all duplicates but the last (Policy.duplicates)"
     return reasons

@@ -94,6 +94,7 @@ _NEEDS: dict[str, Capability] = {
     "placeholder": Capability.FILL,
     "fill": Capability.FILL,
     "reset": Capability.RESET,
+    "invalid": Capability.REFUSES,
 }
 _INSTEAD = {
     "append": "dispatch",
@@ -156,7 +157,8 @@ class Moves:
         self._grow = sorted({1, 2, max(1, size - 1), size, size + 1, 2 * size})
         self._tile = _TILES[swarm.alphabet]
         self._spaces = [NAMESPACES[index] for index in swarm.spaces] if Capability.NAMESPACES in capabilities else [()]
-        self._depth = swarm.depth if Capability.OVERLAP in capabilities else 1
+        self._alone = Capability.OVERLAP not in capabilities  # nothing happens while a step is in flight
+        self._depth = swarm.depth if not self._alone else 1
         self._seen: list[tuple[int, ...]] = [()]
         self._seen_at = 0
         self._matches: list[tuple[str, Tokens, Namespace]] = []
@@ -178,10 +180,12 @@ class Moves:
     def operation(self, move: tuple[int, int, int, int]) -> Operation:
         """What `move` means now. O(live requests + tokens of the operation)."""
         number, who, amount, value = move
-        return self._by_kind[_HUNDRED[number]](who, amount, value)
+        return self.make(_HUNDRED[number], who, amount, value)
 
     def make(self, kind: str, who: int, amount: int, value: int) -> Operation:
         """The same, for a kind that was chosen by name."""
+        if self._alone and self._session.judge.in_flight:
+            return self._complete(who, amount, value)
         return self._by_kind[kind](who, amount, value)
 
     def admission(self, move: tuple[int, int, int, int]) -> Operation:
@@ -239,8 +243,6 @@ class Moves:
         return name
 
     def _step(self, work: tuple[tuple[str, int], ...]) -> Operation:
-        if self._session.judge.in_flight and Capability.OVERLAP not in self._has:
-            return self._complete(0, 0, 0)
         self._next_step += 1
         return Dispatch(self._next_step - 1, work)
 
@@ -301,7 +303,7 @@ class Moves:
         judge = self._session.judge
         if len(judge.in_flight) >= self._depth:
             return self._complete(who, amount, value)
-        chunk = amount >> 2 if amount & 3 == 3 else 0
+        chunk = amount >> 2 if amount & 3 == 3 and judge.policy.chunks else 0
         value = value & 31 if value >= 64 else 0
         work = []
         for request, line in judge.lines.items():

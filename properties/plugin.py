@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from .operations import Configuration
 from .target import TargetFactory
 from .targets import UnknownTarget, load, load_kernels
 
@@ -33,8 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
     group.addoption(
         "--kernels",
-        default="kvcore",
-        help="kernels under test: NAME_kernels.py in properties/targets, or package.module:factory (default: kvcore)",
+        default="",
+        help="kernels under test: NAME_kernels.py in properties/targets, or package.module:factory (default: kvcore's "
+        "with the target kvcore, none with another)",
     )
     group.addoption(
         "--profile",
@@ -46,8 +48,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     try:
-        load(config.getoption("--target"))
-    except UnknownTarget as error:
+        load(config.getoption("--target"))(Configuration())
+    except (UnknownTarget, ImportError) as error:
         raise pytest.UsageError(str(error)) from None
 
 
@@ -70,14 +72,18 @@ def target_factory(target_name: str) -> TargetFactory:
 
 @pytest.fixture(scope="session")
 def kernels(request: pytest.FixtureRequest) -> Kernels:
-    """The kernels under test, in Triton's interpreter; skips where torch or Triton is not installed."""
-    for name in ("torch", "triton"):
-        pytest.importorskip(name, reason=f"{name} is not installed: no kernels are checked")
+    """The kernels under test, in Triton's interpreter; skips where there are none, and where torch or Triton is not
+    installed."""
+    name = request.config.getoption("--kernels")
+    if not name and request.config.getoption("--target") != "kvcore":
+        pytest.skip("another target than kvcore is tested, and no --kernels are named")
+    for needed in ("torch", "triton"):
+        pytest.importorskip(needed, reason=f"{needed} is not installed: no kernels are checked")
     from .attention.interpret import prepare
 
     prepare()
     try:
-        return load_kernels(request.config.getoption("--kernels"))()
+        return load_kernels(name or "kvcore")()
     except UnknownTarget as error:
         raise pytest.UsageError(str(error)) from None
 

@@ -19,6 +19,7 @@ from reference import Policy
 from .operations import UNKNOWN, Configuration, Namespace, Tokens
 
 __all__ = [
+    "Adapter",
     "Capability",
     "Claim",
     "Found",
@@ -46,8 +47,10 @@ class Capability(Enum):
     NAMESPACES = "namespaces"
     HASH = "the hash's width can be chosen"
     BATCH = "a step shows tables, slots, positions and packed rows"
+    REFUSES = "invalid operations are refused"
     ERRORS = "each kind of invalid operation has its own error"
     INSPECT = "reference counts and published blocks can be read"
+    CONTENTS = "what the index claims for each published block can be read"
     CHECK = "the core can check itself"
     CLONE = "state can be cloned and has a canonical form"
 
@@ -95,12 +98,14 @@ class Claim:
 class StepView:
     """A dispatched step. arrays: its metadata as plain lists, made when asked for; None without BATCH.
 
-    copies: (source, destination) blocks.
+    copies: (source, destination) blocks. starts: with admission by "step", for each request that the step admitted, the
+    first position that it computes; requests that did not fit, at the end of the work, have none.
     """
 
     handle: Any
     copies: Sequence[tuple[int, int]] = ()
     arrays: Callable[[], StepArrays] | None = None
+    starts: Sequence[int] = ()
 
 
 @dataclass(slots=True)
@@ -173,7 +178,8 @@ class Target(Protocol):
     def lookup(self, tokens: Tokens, namespace: Namespace) -> Found: ...
 
     def allocate(self, request: str, tokens: Tokens, namespace: Namespace, handle: Any) -> int:
-        """Admit; returns the hit tokens. `handle` is None or what an earlier `lookup` put in its answer."""
+        """Admit; returns the hit tokens (0 with admission by "step"). `handle` is None or what an earlier `lookup` said
+        in its answer."""
         ...
 
     def append(self, request: str, tokens: Tokens) -> None: ...
@@ -207,6 +213,7 @@ class Target(Protocol):
 
     def inspect(self) -> Inspection: ...
 
+    # CONTENTS
     def contents(self) -> dict[int, Claim]:
         """For each published block: the namespace and the whole token history that the index claims for it."""
         ...
@@ -235,6 +242,83 @@ class Target(Protocol):
     def noticed(self) -> dict[str, int]:
         """Counts of sometimes-events that only the core's side can see (hash collisions); {} if none."""
         ...
+
+
+class Adapter:
+    """A base for adapters: the usual refusal, and what a core cannot do. A subclass sets `policy` and writes
+    `allocate`, `append`, `dispatch`, `complete`, `free` and `table`, and the methods of the capabilities it claims."""
+
+    name = ""
+    capabilities: frozenset[Capability] = frozenset()
+    policy: Policy
+    refusals: tuple[type[Exception], ...] = (Refused,)
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.name or cls.__name__
+
+    def kind(self, error: Exception) -> str:
+        assert isinstance(error, Refused)
+        return error.kind
+
+    def allocate(self, request: str, tokens: Tokens, namespace: Namespace, handle: Any) -> int:
+        raise NotImplementedError
+
+    def append(self, request: str, tokens: Tokens) -> None:
+        raise NotImplementedError
+
+    def dispatch(self, work: Sequence[tuple[str, int]]) -> StepView:
+        raise NotImplementedError
+
+    def complete(self, handle: Any) -> None:
+        raise NotImplementedError
+
+    def free(self, request: str) -> None:
+        raise NotImplementedError
+
+    def table(self, request: str) -> list[int]:
+        raise NotImplementedError
+
+    def lookup(self, tokens: Tokens, namespace: Namespace) -> Found:
+        raise NotImplementedError
+
+    def fill(self, request: str, position: int, tokens: Tokens) -> None:
+        raise NotImplementedError
+
+    def truncate(self, request: str, length: int) -> None:
+        raise NotImplementedError
+
+    def fork(self, request: str, child: str) -> None:
+        raise NotImplementedError
+
+    def reset(self) -> None:
+        raise NotImplementedError
+
+    def counts(self) -> tuple[int, int, int]:
+        raise NotImplementedError
+
+    def states(self, blocks: Sequence[int]) -> list[tuple[int, bool]]:
+        raise NotImplementedError
+
+    def inspect(self) -> Inspection:
+        raise NotImplementedError
+
+    def contents(self) -> dict[int, Claim]:
+        raise NotImplementedError
+
+    def check(self) -> None:
+        raise NotImplementedError
+
+    def clone(self) -> Target:
+        raise NotImplementedError
+
+    def same_step(self, handle: Any) -> Any:
+        raise NotImplementedError
+
+    def canonical(self, renaming: Renaming | None = None) -> Any:
+        raise NotImplementedError
+
+    def noticed(self) -> dict[str, int]:
+        return {}
 
 
 TargetFactory = Callable[[Configuration], Target]

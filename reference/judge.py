@@ -67,7 +67,8 @@ class Line:
     """One sequence as the judge sees it (a "line" of tokens; `Sequence` is Python's).
 
     chain[i] is the history up to the end of logical block i - 1; chain[0] the namespace. It reaches as far as blocks
-    are known to be full and named. Counters as in the core: 0 <= computed <= scheduled <= len(tokens)."""
+    are known to be full and named. Counters as in the core: 0 <= computed <= scheduled <= len(tokens). waiting: blocks
+    are taken by steps, and it has had none."""
 
     __slots__ = (
         "base",
@@ -85,6 +86,7 @@ class Line:
         "table",
         "tokens",
         "unnamed",
+        "waiting",
         "written_from",
     )
 
@@ -102,6 +104,7 @@ class Line:
         self.written_from = 0
         self.unnamed = 0
         self.freed = False
+        self.waiting = False
         self.pending: tuple[int, int, int] | None = None  # source, destination, length when the table was switched
         self.flights: list[Passage] = []
         self.cut: list[tuple[Passage, list[int]]] = []  # blocks cut off, and the last step that may touch them
@@ -123,6 +126,7 @@ class Line:
         other.written_from = self.written_from
         other.unnamed = self.unnamed
         other.freed = self.freed
+        other.waiting = self.waiting
         other.pending = self.pending
         other.flights = [passages[id(passage)] for passage in self.flights]
         other.cut = [(passages[id(passage)], blocks) for passage, blocks in self.cut]  # the blocks never change
@@ -148,6 +152,8 @@ class Judge:
     idle, cached: how many blocks have no holder, and how many of those are published.
     touched: blocks whose references or publication the last operation changed.
     dispatched: steps so far. findings: violations found so far. events: counts of what happened, for the ledger.
+    may_refuse: whether the operation at hand may be refused for want of blocks although all that could be hit would
+    leave enough, since the core need not hit all of it (`Policy.complete`). Whoever applies operations clears it.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -157,7 +163,7 @@ class Judge:
         self.capacity = len(usable)
         self.histories = Histories()
         self.slots = Slots(policy.num_blocks)
-        self.predictor = Predictor(usable) if policy.exact else None
+        self.predictor = Predictor(usable, policy.order) if policy.exact else None
         self.references = [0] * policy.num_blocks
         self.published: list[int | None] = [None] * policy.num_blocks
         self.owners: dict[int, list[int]] = {}
@@ -172,6 +178,7 @@ class Judge:
         self.touched: list[int] = []
         self.findings: list[Violation] = []
         self.events: dict[str, int] = defaultdict(int)
+        self.may_refuse = False
         self._plan: tuple[array[int], list[int], list[int]] = (array("i"), [], [])
 
     def clone(self) -> tuple[Judge, dict[int, Passage]]:
@@ -198,6 +205,7 @@ class Judge:
         other.touched = []
         other.findings = []
         other.events = defaultdict(int)
+        other.may_refuse = False
         other._plan = (array("i"), [], [])
         passages: dict[int, Passage] = {}
         for passage in self.in_flight:
@@ -249,10 +257,14 @@ class Judge:
             return "InvalidTokens"
         if request in self.lines:
             return "DuplicateRequest"
-        needed = -(-len(prompt) // self._size)
         chain = self._chain(prompt, namespace)
+        if self.policy.admission == "step":
+            self._plan = (prompt, chain, [])
+            return None
+        needed = -(-len(prompt) // self._size)
         hits = self._expected_hits(prompt, chain)
         self._plan = (prompt, chain, hits)
+        self.may_refuse = not self.policy.complete and needed > self.idle
         if needed > self.capacity:
             self.events["never fits"] += 1
             return "NeverFits"
@@ -267,24 +279,36 @@ class Judge:
         """The request was admitted with `hit_tokens` from the cache and this block table."""
         prompt, chain, expected = self._plan
         line = Line(request, namespace, prompt, chain, self._epoch)
-        line.table = table
-        needed = -(-len(prompt) // self._size)
-        if len(table) != needed:
-            self.accuse(Admission, f"{request!r} has {len(prompt)} tokens and {len(table)} blocks; {needed} are needed")
+        if self.policy.admission == "step":
+            line.waiting = True
+            if table or hit_tokens:
+                self.accuse(
+                    Admission, f"{request!r} waits for its first step and has blocks {table}, {hit_tokens} hit tokens"
+                )
+        elif not self._admit(line, hit_tokens, table, len(prompt), expected):
             return
+        self.lines[request] = line
+
+    def _admit(self, line: Line, hit_tokens: int, table: list[int], end: int, expected: list[int]) -> bool:
+        """`line` gets `table` for its tokens up to `end`, of which `hit_tokens` are hit. False if nothing follows."""
+        line.table = table
+        needed = -(-end // self._size)
+        if len(table) != needed:
+            self.accuse(Admission, f"{line.request!r} has {end} tokens and {len(table)} blocks; {needed} are needed")
+            return False
         hits = self._hit_blocks(line, hit_tokens, table)
         hit, new = table[:hits], table[hits:]
         if not self._judge_hits(line, hit, expected):
-            return
+            return False
         for block in hit:
             self._hold(block, hit=True)
         self._hand_out(line, new)
         line.scheduled = line.computed = hit_tokens
         line.published = hits
         line.written_from = hits * self._size
-        if hits * self._size == len(prompt):
+        if hits * self._size == len(line.tokens):
             self.events["whole prompt hit"] += 1
-        self.lines[request] = line
+        return True
 
     def _hit_blocks(self, line: Line, hit_tokens: int, table: Sequence[int]) -> int:
         """How many table entries the hit covers. Judges RECOMPUTE."""
@@ -334,6 +358,8 @@ class Judge:
         return True
 
     def _incomplete(self, line: Line, hits: int, expected: int) -> None:
+        if not self.policy.complete:
+            return
         block = self.owners[line.chain[hits + 1]][0]
         self.accuse(
             Completeness,
@@ -367,6 +393,8 @@ class Judge:
         if new is None:
             return "InvalidTokens"
         self._plan = (new, [], [])
+        if self.policy.admission == "step":
+            return None
         length = len(line.tokens)
         blocks = -(-(length + len(new)) // self._size)
         needed = blocks - len(line.table) + self._must_copy(line)
@@ -383,6 +411,11 @@ class Judge:
         line = self.lines[request]
         new = self._plan[0]
         old, length = line.table, len(line.tokens)
+        if self.policy.admission == "step":
+            if table != old:
+                self.accuse(Mapping, f"append changed the table of {request!r} from {old} to {table} before any step")
+            line.tokens.extend(new)
+            return
         needed = -(-(length + len(new)) // self._size)
         if len(table) != needed:
             self.accuse(
@@ -498,7 +531,7 @@ class Judge:
                 (other, min(start, length), min(end, length)) if other is line else (other, start, end)
                 for other, start, end in passage.spans
             ]
-        if not line.flights:
+        if not line.flights or self.policy.lifetime == "stream":
             for block in cut:
                 self._let_go(block)
         elif cut:
@@ -541,7 +574,7 @@ class Judge:
         line.freed = True
         if line.flights:
             self.events["freed while in flight"] += 1
-        else:
+        if not line.flights or self.policy.lifetime == "stream":
             self._release(line)
 
     def after_reset(self) -> None:
@@ -570,7 +603,74 @@ class Judge:
                 return "InvalidCount"
         if not work:
             return "EmptyDispatch"
-        return "RepeatedRequest" if len({request for request, _ in work}) < len(work) else None
+        if len({request for request, _ in work}) < len(work):
+            return "RepeatedRequest"
+        if self.policy.admission == "step":
+            line, count = self.lines[work[0][0]], work[0][1]
+            missing = self._missing(line, count, self._hits_of(line))
+            if missing > 0:
+                self.events["refused for one block" if missing == 1 else "refused for several blocks"] += 1
+                return "OutOfBlocks"
+            self.may_refuse = not self.policy.complete and self._missing(line, count, ()) > 0
+        return None
+
+    def _hits_of(self, line: Line) -> list[int]:
+        """The blocks that a waiting request must hit now; none for any other."""
+        if not line.waiting:
+            return []
+        size, tokens = self._size, line.tokens
+        for at in range(len(line.chain) - 1, len(tokens) // size):  # what was appended while it waited
+            piece = tokens[at * size : (at + 1) * size]
+            line.chain.append(self.histories.extend(line.chain[at], piece.tobytes()))
+        return self._expected_hits(tokens, line.chain)
+
+    def _missing(self, line: Line, count: int, hits: Sequence[int]) -> int:
+        """How many blocks too few there are to schedule `line` for `count` more tokens; not above 0 if it fits.
+
+        A waiting request's hits count as scheduled, and one token at least is computed."""
+        end = max(line.scheduled + count, len(hits) * self._size + 1)
+        active = sum(1 for block in hits if self.references[block])
+        return -(-end // self._size) - len(line.table) - active - self.idle
+
+    def take_blocks(
+        self, work: Sequence[tuple[str, int]], starts: Sequence[int], tables: Sequence[list[int]]
+    ) -> Sequence[tuple[str, int]]:
+        """With admission by "step", before `after_dispatch`: the step admitted the first `len(starts)` of `work`, each
+        to be computed from its start on, and these are their block tables now. Returns the work as admitted.
+
+        Each is admitted, written and, where the policy says so, published before the next one is looked up."""
+        admitted: list[tuple[str, int]] = []
+        for (request, count), start, table in zip(work, starts, tables, strict=False):
+            line = self.lines[request]
+            hits = self._hits_of(line)
+            if self._missing(line, count, hits) > 0:
+                self.accuse(Admission, f"the step admits {request!r}, for which there are not enough blocks")
+            end = min(max(line.scheduled + count, start + 1), len(line.tokens))
+            old = line.table
+            if line.waiting:
+                line.waiting = False
+                if not self._admit(line, start, table, end, hits):
+                    return admitted
+            elif start != line.scheduled or table[: len(old)] != old or len(table) != -(-end // self._size):
+                self.accuse(
+                    Mapping,
+                    f"the step computes {request!r} from {start} to {end} in table {table}; it was scheduled up to "
+                    f"{line.scheduled}, in table {old}",
+                )
+                return admitted
+            else:
+                line.table = table
+                self._hand_out(line, table[len(old) :])
+            admitted.append((request, end - line.scheduled))
+            self._write(line, line.scheduled, end)
+            if self.policy.publish == "dispatch":
+                self._publish(line, end)
+        if len(starts) < len(work):
+            request, count = work[len(starts)]
+            line = self.lines[request]
+            if self._missing(line, count, self._hits_of(line) if self.policy.complete else ()) <= 0:
+                self.accuse(Admission, f"the step leaves out {request!r}, for which there are enough blocks")
+        return admitted
 
     def after_dispatch(self, work: Sequence[tuple[str, int]], copies: Sequence[tuple[int, int]]) -> Passage:
         """A step was dispatched that makes these (source, destination) block copies before it writes."""
@@ -597,11 +697,14 @@ class Judge:
         for line, start, end in spans:
             if UNKNOWN in line.tokens[start:end] if line.unnamed else False:
                 self.events["placeholder dispatched"] += 1
-            self._write(line, start, end)
+            if self.policy.admission == "request":
+                self._write(line, start, end)
             line.scheduled = end
             line.flights.append(passage)
             if len(line.flights) > 1:
                 self.events["several steps of one request in flight"] += 1
+            if self.policy.publish == "dispatch":
+                self._publish(line, end)
         self.in_flight.append(passage)
         return passage
 
@@ -725,7 +828,7 @@ class Judge:
             line.flights.pop(0)
             if end > start:
                 line.computed = end
-                if end // self._size > line.published:
+                if end // self._size > line.published and not (line.freed and self.policy.lifetime == "stream"):
                     self._publish(line)
                     if line.freed:
                         self.events["published after free"] += 1
@@ -735,8 +838,26 @@ class Judge:
             while line.cut and line.cut[0][0] is passage:
                 for block in line.cut.pop(0)[1]:
                     self._let_go_alone(block)
-            if line.freed and not line.flights:
+            if line.freed and not line.flights and self.policy.lifetime == "steps":
                 self._release(line)
+        if self.predictor is not None:
+            self.predictor.settle()
+
+    def after_merge(self, passage: Passage, tables: Sequence[list[int] | None]) -> None:
+        """The core may have merged duplicates: these are the tables of the completed step's requests now, None for
+        requests that were freed."""
+        for (line, _, _), table in zip(passage.spans, tables, strict=True):
+            if table is None or table == line.table:
+                continue
+            old, line.table = line.table, table
+            changed = [at for at, pair in enumerate(zip(old, table, strict=False)) if pair[0] != pair[1]]
+            if len(table) != len(old) or changed[-1] >= line.computed // self._size:
+                self.accuse(Mapping, f"completing a step changed the table of {line.request!r} from {old} to {table}")
+                return
+            if self._judge_hits(line, table[: changed[-1] + 1], []):
+                for at in changed:
+                    self._hold(table[at], hit=True)
+                    self._let_go(old[at])
 
     # ---- the whole state ---------------------------------------------------------------------------------------------
 
@@ -744,7 +865,7 @@ class Judge:
         """Verify the induction: every written position of every sequence is still where it belongs. O(all tables)."""
         size = self._size
         lines = list(self.lines.values())
-        for passage in self.in_flight:
+        for passage in self.in_flight if self.policy.lifetime == "steps" else ():
             lines += [line for line, _, _ in passage.spans if line.freed]
         for line in lines:
             written = max(line.scheduled, line.written_from)
@@ -791,7 +912,7 @@ class Judge:
             if not owners:
                 break
             block = owners[0]
-            if len(owners) > 1:
+            if len(owners) > 1 and self.policy.duplicates == "active":
                 block = next((other for other in owners if self.references[other]), block)
             hits.append(block)
         return hits
@@ -836,7 +957,7 @@ class Judge:
         self.events["evicted"] += 1
         if self.owners.get(history):
             self.events["evicted one of two owners"] += 1
-        elif self._extensions.get(history):
+        elif self._extensions.get(history) and self.policy.complete and self.policy.duplicates != "last":
             self.accuse(Eviction, f"block {block} is taken while blocks that extend its content are still cached")
         if any(self.references[other] > 1 for other in self.owners.get(self.histories.parent(history), ())):
             self.events["evicted while its prefix is shared"] += 1
@@ -891,13 +1012,18 @@ class Judge:
             line.pending = None
         for block in reversed(line.table):
             self._let_go(block)
+        if self.predictor is not None:
+            self.predictor.settle()
 
-    def _publish(self, line: Line) -> None:
-        """Publish the full, computed, named blocks of `line` that are not published yet."""
+    def _publish(self, line: Line, end: int | None = None) -> None:
+        """Publish the full, named blocks of `line` that are not published yet, up to `end`: by default what is computed
+        or, as the policy says, scheduled."""
         if line.epoch != self._epoch or not self.policy.caching:
             return
         size = self._size
-        while line.published < line.computed // size:
+        if end is None:
+            end = line.computed if self.policy.publish == "completion" else line.scheduled
+        while line.published < end // size:
             logical = line.published
             piece = line.tokens[logical * size : (logical + 1) * size]
             if line.unnamed and UNKNOWN in piece:
@@ -916,6 +1042,9 @@ class Judge:
                 owners = self.owners.setdefault(history, [])
                 if owners:
                     self.events["published a duplicate"] += 1
+                    if self.policy.duplicates == "last":
+                        self._withdraw(owners[0], Publish)
+                        owners = self.owners.setdefault(history, [])
                 owners.append(block)
                 self.published[block] = history
                 self._extensions[line.chain[logical]] += 1

@@ -1,8 +1,8 @@
 """Which block a core with the stated order of blocks has to choose.
 
-New blocks come from the free ones in the order in which they became free (at first 0 to N - 1), then from the cached
-ones, least recently released first. The predictor only watches what becomes free, cached and active; it decides
-nothing.
+With the order "free_first" new blocks come from the free ones in the order in which they became free (at first 0 to
+N - 1), then from the cached ones, least recently released first. The other two orders have one queue, `free`, for
+both; see `Policy`. The predictor only watches what becomes free, cached and active; it decides nothing.
 
 This room may not know: tokens, requests.
 """
@@ -17,15 +17,17 @@ __all__ = ["Predictor"]
 
 
 class Predictor:
-    """The two queues. Every method O(blocks given)."""
+    """The two queues. Every method O(blocks given), and O(free) for a block from the middle of `free`."""
 
-    def __init__(self, blocks: Iterable[int]) -> None:
+    def __init__(self, blocks: Iterable[int], order: str = "free_first") -> None:
+        self.order = order
         self.free = deque(blocks)
         self.cached: OrderedDict[int, None] = OrderedDict()
+        self._front: list[int] = []  # released together, to go before all others
 
     def clone(self) -> Predictor:
         """A copy that shares nothing. O(blocks)."""
-        other = Predictor(self.free)
+        other = Predictor(self.free, self.order)
         other.cached = self.cached.copy()
         return other
 
@@ -47,14 +49,23 @@ class Predictor:
 
     def released(self, block: int, published: bool) -> None:
         """`block` has no holder any more."""
-        if published:
+        if self.order == "unpublished_first" and not published:
+            self._front.append(block)
+        elif published and self.order == "free_first":
             self.cached[block] = None
         else:
             self.free.append(block)
 
+    def settle(self) -> None:
+        """All that one operation releases has been released."""
+        if self._front:
+            self.free.extendleft(reversed(self._front))
+            self._front.clear()
+
     def refreshed(self, block: int) -> None:
         """A cached block counts as released now."""
-        self.cached.move_to_end(block)
+        if self.order == "free_first":
+            self.cached.move_to_end(block)
 
     def reset(self) -> None:
         """Nothing is published any more."""

@@ -62,7 +62,7 @@ class Bookkeeping:
         self._counts(seen)
         self._queues(seen, shown.free, shown.cached)
         self._since += operations
-        if self._since >= self._every:
+        if self._since >= self._every and Capability.CONTENTS in seen.target.capabilities:
             self._since = 0
             self._contents(seen)
 

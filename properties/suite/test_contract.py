@@ -22,6 +22,7 @@ from properties.operations import (
     Fork,
     Free,
     Lookup,
+    Namespace,
     Operation,
     Reset,
     Truncate,
@@ -34,13 +35,17 @@ Start = Callable[..., Session]
 
 @pytest.fixture
 def start(target_factory: TargetFactory) -> Start:
-    """Makes a session on a fresh target of 6 blocks of 4, or skips where a capability is missing."""
+    """Makes a session on a fresh target of 6 blocks of 4, or skips where a capability is missing, or where the core's
+    policy is another one than `policy` says."""
 
-    def make(*needs: Capability, **values: int) -> Session:
+    def make(*needs: Capability, policy: dict[str, object] = {}, **values: int) -> Session:  # noqa: B006
         session = Session(target_factory(Configuration(**{"num_blocks": 6, "block_size": 4, **values})))
         for capability in needs:
             if capability not in session.capabilities:
                 pytest.skip(f"the core has no capability {capability.name}: {capability.value}")
+        for name, wanted in policy.items():
+            if (given := getattr(session.judge.policy, name)) != wanted:
+                pytest.skip(f"the core's policy is {name} {given!r}, and this is about {wanted!r}")
         return session
 
     return make
@@ -52,11 +57,21 @@ def tokens(session: Session, blocks: int, more: int = 0, first: int = 0) -> tupl
 
 
 def step(session: Session, number: int, *requests: str) -> None:
-    """Dispatch all that is left of `requests`, and complete it."""
-    lines = session.judge.lines
-    work = tuple((name, len(lines[name].tokens) - lines[name].scheduled) for name in requests)
+    """Dispatch all that is left of `requests`, if anything is, and complete it."""
+    left = {name: len(line.tokens) - line.scheduled for name, line in session.judge.lines.items()}
+    work = tuple((name, left[name]) for name in requests if left[name])
+    if not work:
+        return
     assert session.apply(Dispatch(number, work)).status == "done"
     assert session.apply(Complete(number)).status == "done"
+
+
+def admit(session: Session, name: str, prompt: tuple[int, ...], space: Namespace = ()) -> int:
+    """Allocate, with the step that the request waits for where the policy is so. Returns the hit tokens."""
+    assert session.apply(Allocate(name, prompt, space)).status == "done"
+    if session.judge.policy.admission == "step":
+        step(session, 1000 + session.judge.dispatched, name)
+    return session.judge.lines[name].written_from
 
 
 def tables(session: Session) -> dict[str, list[int]]:
@@ -70,32 +85,44 @@ def apply(session: Session, *operations: Operation) -> list[Outcome]:
 def test_a_finished_prompt_is_hit(start: Start) -> None:
     session = start()
     prompt = tokens(session, 2, 1)
-    session.apply(Allocate("a", prompt))
+    admit(session, "a", prompt)
     first = tables(session)["a"]
     step(session, 1, "a")
     session.apply(Free("a"))
-    session.apply(Allocate("b", prompt))
-    assert session.judge.lines["b"].scheduled == len(prompt) - 1
+    assert admit(session, "b", prompt) == len(prompt) - 1
     assert tables(session)["b"][:2] == first[:2]
     session.drain()
 
 
 def test_nothing_is_hit_before_its_step_completes(start: Start) -> None:
-    session = start()
+    session = start(policy={"publish": "completion"})
     prompt = tokens(session, 1, 1)
-    apply(session, Allocate("a", prompt), Dispatch(1, (("a", len(prompt)),)), Allocate("b", prompt))
-    assert session.judge.lines["b"].scheduled == 0
-    apply(session, Complete(1), Allocate("c", prompt))
-    assert session.judge.lines["c"].scheduled == len(prompt) - 1
+    apply(session, Allocate("a", prompt), Allocate("b", prompt))
+    if Capability.OVERLAP in session.capabilities and session.judge.policy.admission == "request":
+        apply(session, Dispatch(1, (("a", len(prompt)),)), Allocate("c", prompt), Complete(1))
+        assert session.judge.lines["c"].written_from == 0
+        session.apply(Free("c"))
+    step(session, 2, "a", "b")
+    assert session.judge.lines["b"].written_from == 0
+    assert admit(session, "d", prompt) == len(prompt) - 1
+    session.drain()
+
+
+def test_what_a_step_publishes_is_hit_in_the_same_step(start: Start) -> None:
+    session = start(policy={"publish": "dispatch", "admission": "step"})
+    prompt = tokens(session, 1, 1)
+    apply(session, Allocate("a", prompt), Allocate("b", prompt))
+    step(session, 1, "a", "b")
+    assert session.judge.lines["b"].written_from == len(prompt) - 1
     session.drain()
 
 
 def test_live_requests_share_a_prefix(start: Start) -> None:
     session = start()
     prompt = tokens(session, 2, 1)
-    session.apply(Allocate("a", prompt))
+    admit(session, "a", prompt)
     step(session, 1, "a")
-    session.apply(Allocate("b", prompt))
+    admit(session, "b", prompt)
     held = tables(session)
     assert held["a"][:2] == held["b"][:2]
     assert held["a"][2] != held["b"][2]
@@ -107,7 +134,7 @@ def test_live_requests_share_a_prefix(start: Start) -> None:
 def test_the_last_token_is_always_computed(start: Start) -> None:
     session = start()
     prompt = tokens(session, 2)
-    session.apply(Allocate("a", prompt))
+    admit(session, "a", prompt)
     step(session, 1, "a")
     session.apply(Allocate("b", prompt))
     assert session.judge.lines["b"].scheduled < len(prompt)
@@ -116,7 +143,7 @@ def test_the_last_token_is_always_computed(start: Start) -> None:
 
 
 def test_a_refused_request_changes_nothing(start: Start) -> None:
-    session = start()
+    session = start(policy={"admission": "request"})
     capacity = session.judge.capacity
     session.apply(Allocate("a", tokens(session, capacity - 1)))
     step(session, 1, "a")
@@ -130,6 +157,19 @@ def test_a_refused_request_changes_nothing(start: Start) -> None:
     assert [outcome.status for outcome in refusals] == ["refused"] * 3
     assert tables(session) == before
     assert session.apply(Allocate("d", tokens(session, 1, first=100))).status == "done"
+    session.drain()
+
+
+def test_a_refused_step_changes_nothing(start: Start) -> None:
+    session = start(policy={"admission": "step"})
+    capacity = session.judge.capacity
+    admit(session, "a", tokens(session, capacity - 1))
+    before = tables(session)
+    prompt = tokens(session, 2, first=100)
+    apply(session, Allocate("b", prompt), Allocate("c", tokens(session, 1, first=200)))
+    assert session.apply(Dispatch(2, (("b", len(prompt)),))).status == "refused"
+    assert tables(session) == {**before, "b": [], "c": []}
+    step(session, 3, "c")
     session.drain()
 
 
@@ -174,6 +214,8 @@ def test_an_invalid_operation_is_refused_and_changes_nothing(start: Start, opera
         Dispatch(2, (("busy", 1),)),
         Dispatch(3, (("busy", 1),)),
     )
+    if Capability.OVERLAP not in session.capabilities:
+        session.apply(Complete(2))
     before = tables(session)
     outcome = session.apply(operation)
     if outcome.status == "skipped":
@@ -185,24 +227,23 @@ def test_an_invalid_operation_is_refused_and_changes_nothing(start: Start, opera
 
 def test_a_block_is_taken_exactly_at_the_boundary(start: Start) -> None:
     session = start()
-    session.apply(Allocate("a", tokens(session, 1, -1)))
-    assert len(tables(session)["a"]) == 1
-    session.apply(Append("a", (7,)))
-    assert len(tables(session)["a"]) == 1
-    session.apply(Append("a", (7,)))
-    assert len(tables(session)["a"]) == 2
+    admit(session, "a", tokens(session, 1, -1))
     step(session, 1, "a")
+    assert len(tables(session)["a"]) == 1
+    for number, blocks in ((2, 1), (3, 2)):
+        session.apply(Append("a", (7,)))
+        step(session, number, "a")
+        assert len(tables(session)["a"]) == blocks
     session.drain()
 
 
 def test_a_chunked_prefill_is_one_prompt(start: Start) -> None:
-    session = start()
+    session = start(policy={"chunks": True})
     prompt = tokens(session, 2, 1)
     session.apply(Allocate("a", prompt))
     for number in range(1, len(prompt) + 1):
         apply(session, Dispatch(number, (("a", 1),)), Complete(number))
-    session.apply(Allocate("b", prompt))
-    assert session.judge.lines["b"].scheduled == len(prompt) - 1
+    assert admit(session, "b", prompt) == len(prompt) - 1
     session.drain()
 
 
@@ -211,21 +252,20 @@ def test_the_least_recently_released_is_evicted(start: Start) -> None:
     capacity = session.judge.capacity
     size = session.judge.policy.block_size
     for number, name in enumerate(("old", "young"), 1):
-        session.apply(Allocate(name, tokens(session, 1, 1, first=number * 1000)))
+        admit(session, name, tokens(session, 1, 1, first=number * 1000))
         step(session, number, name)
     apply(session, Free("old"), Free("young"))
-    apply(session, Allocate("big", tokens(session, capacity - 1, first=5000)))
+    admit(session, "big", tokens(session, capacity - 1, first=5000))
     assert session.judge.idle == 1
-    apply(session, Free("big"), Allocate("gone", tokens(session, 1, 1, first=1000)))
-    assert session.judge.lines["gone"].scheduled == 0
-    if session.judge.policy.exact:
-        session.apply(Allocate("kept", tokens(session, 1, 1, first=2000)))
-        assert session.judge.lines["kept"].scheduled == size
+    session.apply(Free("big"))
+    assert admit(session, "gone", tokens(session, 1, 1, first=1000)) == 0
+    if session.judge.policy.exact and session.judge.policy.order == "free_first":
+        assert admit(session, "kept", tokens(session, 1, 1, first=2000)) == size
     session.drain()
 
 
 def test_what_a_step_uses_is_not_handed_out_before_it_completes(start: Start) -> None:
-    session = start()
+    session = start(Capability.OVERLAP, policy={"lifetime": "steps"})
     capacity = session.judge.capacity
     session.apply(Allocate("a", tokens(session, capacity)))
     apply(session, Dispatch(1, (("a", 1),)), Free("a"))
@@ -239,12 +279,12 @@ def test_a_lookup_leaves_no_trace(start: Start) -> None:
     def play(session: Session, lookups: bool) -> list[dict[str, list[int]]]:
         seen = []
         for number, name in enumerate(("a", "b", "c"), 1):
-            session.apply(Allocate(name, tokens(session, 1, 1, first=10 * number)))
+            admit(session, name, tokens(session, 1, 1, first=10 * number))
             step(session, number, name)
             session.apply(Free(name))
             if lookups:
                 session.apply(Lookup(tokens(session, 1, 1, first=10)))
-        session.apply(Allocate("big", tokens(session, 4, first=500)))
+        admit(session, "big", tokens(session, 4, first=500))
         seen.append(tables(session))
         session.drain()
         return seen
@@ -267,15 +307,14 @@ def test_a_match_saves_nothing_but_hashing(start: Start) -> None:
 def test_a_namespace_is_a_wall(start: Start) -> None:
     session = start(Capability.NAMESPACES)
     prompt = tokens(session, 1, 1)
-    session.apply(Allocate("a", prompt))
+    admit(session, "a", prompt)
     step(session, 1, "a")
     for name, space in (("b", (("salt", ""),)), ("c", (("adapter", "s"),)), ("d", (("salt", "s"),))):
         session.apply(Allocate(name, prompt, space))
         step(session, 2 + ord(name), name)
         session.apply(Free(name))
     assert session.judge.events["hit on an active block"] + session.judge.events["hit on a cached block"] == 0
-    session.apply(Allocate("e", prompt, (("salt", "s"),)))
-    assert session.judge.lines["e"].scheduled == len(prompt) - 1
+    assert admit(session, "e", prompt, (("salt", "s"),)) == len(prompt) - 1
     session.drain()
 
 
@@ -326,10 +365,10 @@ def test_a_placeholder_is_no_content(start: Start) -> None:
 def test_a_reset_forgets(start: Start) -> None:
     session = start(Capability.RESET)
     prompt = tokens(session, 1, 1)
-    session.apply(Allocate("a", prompt))
+    admit(session, "a", prompt)
     step(session, 1, "a")
-    apply(session, Reset(), Allocate("b", prompt))
-    assert session.judge.lines["b"].scheduled == 0
+    session.apply(Reset())
+    assert admit(session, "b", prompt) == 0
     apply(session, Free("a"), Append("b", (1,)))
     step(session, 2, "b")
     session.drain()
@@ -340,10 +379,10 @@ def test_without_caching_nothing_is_hit(start: Start) -> None:
     if session.judge.policy.caching:
         pytest.skip("the core cannot switch caching off")
     prompt = tokens(session, 1, 1)
-    session.apply(Allocate("a", prompt))
+    admit(session, "a", prompt)
     step(session, 1, "a")
-    apply(session, Free("a"), Allocate("b", prompt))
-    assert session.judge.lines["b"].scheduled == 0
+    session.apply(Free("a"))
+    assert admit(session, "b", prompt) == 0
     session.drain()
 
 

@@ -33,8 +33,8 @@ import numpy.typing as npt
 import torch
 
 from ..attention.kernels import ByPlace, Cache, How, Spec, Step, Unsupported, Watch
-from .kernel_imports import absent as _absent
-from .kernel_imports import import_kernels, version
+from ._kernel_imports import absent as _absent
+from ._kernel_imports import import_kernels, version
 
 __all__ = [
     "VllmDecode",

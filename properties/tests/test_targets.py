@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from importlib.metadata import EntryPoint, EntryPoints
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from properties import targets
 from properties.operations import (
     UNKNOWN,
     Allocate,
@@ -70,7 +72,16 @@ def test_an_unknown_module_is_named_with_what_may_be_given(name: str, module: st
         load(name)
     message = str(caught.value)
     assert message.startswith(f"no target {name!r}: cannot import {module} (")
-    assert message.endswith("; name a file in properties/targets, or package.module:factory")
+    assert message.endswith("; name one of kvcore, nano_vllm, or package.module:factory")
+
+
+def test_a_registered_adapter_is_loaded_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("mine", "properties.targets.kvcore:make", "properties.targets")
+    monkeypatch.setattr(
+        targets, "entry_points", lambda group, name="mine": EntryPoints([point]).select(group=group, name=name)
+    )
+    assert load("mine") is adapter.make
+    assert targets.available()[-1] == "mine"
 
 
 @pytest.mark.parametrize("name", [":make", ".adapter:make"])

@@ -19,7 +19,7 @@ from properties.attention.checks import Checker, poison_is_seen
 from properties.attention.interpret import prepare
 from properties.attention.kernels import Cache, How, Spec, Step, Watch, unwatched
 from properties.attention.world import World
-from properties.targets import UnknownTarget, kernel_imports, load_kernels, sglang_kernels, vllm_kernels
+from properties.targets import UnknownTarget, _kernel_imports, load_kernels, sglang_kernels, vllm_kernels
 from reference import Bounds, Equivalence, Violation
 
 COUNTEREXAMPLES = Path(__file__).parents[3] / "docs" / "counterexamples"
@@ -174,7 +174,7 @@ def test_the_package_is_left_as_it_was(name: str, package: str) -> None:
 def test_a_missing_package_is_named_with_what_to_install(
     name: str, requirement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernel_imports.importlib.util, "find_spec", lambda package: None)
+    monkeypatch.setattr(_kernel_imports.importlib.util, "find_spec", lambda package: None)
     with pytest.raises(UnknownTarget, match=f"pip install --no-deps {requirement}"):
         load_kernels(name)
 

@@ -264,7 +264,7 @@ def main(name: str, chosen: Sequence[str]) -> None:
 
 @pytest.fixture(scope="module")
 def outcomes(request: pytest.FixtureRequest, kernels: Kernels) -> dict[str, tuple[str, str]]:
-    name = request.config.getoption("--kernels")
+    name = request.config.getoption("--kernels") or "kvcore"
     command = [sys.executable, "-m", __name__ if "." in __name__ else "properties.attention.tests.test_large", name]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
