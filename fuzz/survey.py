@@ -9,8 +9,8 @@ that breaks one is shrunk and written down; `python -m fuzz attention --kernels 
 
 `--write` puts the tables of all surveys in `--out` between the markers of a page; the rest of it is written by hand.
 
-Case n of a seed is the same on every machine. Every third one decodes, over longer contexts than the rest: engines
-send decodes another way. This room may not know: which kernels.
+Case n of a seed is the same on every machine. Engines send decodes another way, so every third case is one, and another
+third has one beside what else it has. This room may not know: which kernels.
 """
 
 from __future__ import annotations
@@ -65,10 +65,15 @@ class Survey:
 
 
 def survey_case(seed: str, number: int, axes: tuple[str, ...], tiles: int) -> Case:
-    """Case `number` of a survey: with all `axes`, and every third one a decode over up to twice the context. O(1)."""
+    """Case `number` of a survey, with all `axes`. Of every three the last decodes; in the one before it, one sequence
+    does, beside a prefill, and is the one that the axis "batch" runs alone. O(1)."""
     case = replace(case_of(seed, number, axes, tiles), axes=axes)
     if number % 3 == 2:
-        case = replace(case, sequences=tuple((2 * context + 40, 1) for context, _ in case.sequences))
+        return replace(case, sequences=tuple((context + 60, 1) for context, _ in case.sequences))
+    if number % 3 == 1:
+        (context, _), *rest = case.sequences
+        sequences = ((context + 60, 1), *rest, (9, 3))
+        return replace(case, sequences=sequences, seed=case.seed - case.seed % len(sequences))
     return case
 
 

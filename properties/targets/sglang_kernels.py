@@ -101,9 +101,6 @@ class SglangKernels:
         self.decoding, self.extending, self.metadata = _load()
 
     def supports(self, spec: Spec, dtype: str, block_size: int) -> str | None:
-        if spec.num_heads == spec.num_kv_heads and dtype == "bfloat16":
-            # `(q[None, :] * k).to(tl.float32)` in bf16: the interpreter multiplies bit patterns (see `repairs`).
-            return "decode with one query head a kv head multiplies bf16 by bf16, which the interpreter cannot"
         if spec.window == 1:
             return "a window of one key: SGLang counts the keys before a query's own, and 0 of them means no window"
         return None
@@ -154,6 +151,9 @@ class SglangKernels:
         out: torch.Tensor,
         watch: Watch,
     ) -> None:
+        if spec.num_heads == spec.num_kv_heads and queries.dtype is torch.bfloat16:
+            # `(q[None, :] * k).to(tl.float32)` in bf16: the interpreter multiplies bit patterns (see `repairs`).
+            raise Unsupported("decode with one query head a kv head multiplies bf16 by bf16, as the interpreter cannot")
         if spec.window is not None:  # the back end gives these kernels the slots of the window, and no others
             slots = [own[-spec.window :] for own in slots]
         lengths = [len(own) for own in slots]
