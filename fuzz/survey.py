@@ -148,10 +148,10 @@ def page(surveys: list[Survey]) -> str:
             row = one.rows.get(what)
             if row is None or not row.judged:
                 cells.append("")
+            elif row.broken:
+                cells.append(f"**{len(row.broken)} of {row.judged} broken**")
             else:
-                cells.append(
-                    f"{row.judged} hold" if not row.broken else f"**{len(row.broken)} of {row.judged} broken**"
-                )
+                cells.append(f"{row.judged} hold" + ("" if one.watch or what != "run" else ", unwatched"))
         lines.append(f"| {one.name} | {one.counts['cases']} | " + " | ".join(cells) + " |")
     lines += [
         "",
