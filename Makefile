@@ -60,7 +60,7 @@ clean:
 
 $(INSTALLED): pyproject.toml constraints.txt
 	python3 -m venv $(VENV)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,dev,cuda]'
+	$(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,dev,cuda,ray,redis]'
 	@touch $(INSTALLED)
 
 $(OLD)/.installed: pyproject.toml constraints.txt

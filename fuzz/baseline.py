@@ -7,7 +7,9 @@
 | known | no | yes | fixed |
 | fixed | yes, or its operations fail again | - | regressed |
 
-Each entry carries its counterexample, so that a campaign can ask at its beginning what has become of it.
+Each entry carries its counterexample, so that a campaign can ask at its beginning what has become of it, and all
+signatures by which it was met. What is met in a way that is in no entry, but akin to a known one, is known as well, as
+long as the known one still fails; akin to what was mended, it is new.
 
 This room may not know: how findings are made, folders of findings.
 """
@@ -16,14 +18,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from .counterexample import Counterexample, Unreadable, read, write
-from .signature import Signature
+from .counterexample import Counterexample, Unreadable, as_text, parsed
+from .signature import Signature, Symptom, akin, symptom_of
 
 __all__ = ["FIXED", "KNOWN", "NEW", "REGRESSED", "BadBaseline", "Baseline", "Entry"]
 
@@ -36,12 +37,16 @@ class BadBaseline(ValueError):
 
 @dataclass(frozen=True)
 class Entry:
-    """One accepted finding. status: known or fixed."""
+    """One accepted finding. status: known or fixed. symptoms: all ways in which it was met, the signature's first."""
 
     signature: Signature
     counterexample: Counterexample
     status: str = KNOWN
     note: str = ""
+    symptoms: tuple[Symptom, ...] = ()
+
+    def has(self, signature: Signature) -> bool:
+        return any(one.signature == signature for one in self.symptoms)
 
 
 @dataclass
@@ -50,15 +55,37 @@ class Baseline:
 
     entries: dict[str, Entry] = field(default_factory=dict)
 
-    def status(self, signature: Signature) -> str:
-        """Of a finding that was made now."""
-        entry = self.entries.get(signature.id)
-        return NEW if entry is None else KNOWN if entry.status == KNOWN else REGRESSED
+    def match(self, symptom: Symptom, mended: Iterable[str] = ()) -> Entry | None:
+        """The entry that a finding made now belongs to: of its signature, that was met in this way, or, if it is known
+        and not among the `mended`, akin. O(entries)."""
+        entry = self.entries.get(symptom.signature.id)
+        if entry is not None:
+            return entry
+        every = [self.entries[id] for id in sorted(self.entries)]
+        for entry in every:
+            if entry.has(symptom.signature):
+                return entry
+        alive = (entry for entry in every if entry.status == KNOWN and entry.signature.id not in set(mended))
+        return next((entry for entry in alive if any(akin(one, symptom) for one in entry.symptoms)), None)
 
-    def accept(self, signature: Signature, counterexample: Counterexample) -> None:
-        """From now on it is known; a note that somebody wrote stays."""
-        before = self.entries.get(signature.id)
-        self.entries[signature.id] = Entry(signature, counterexample, KNOWN, before.note if before else "")
+    def status(self, symptom: Symptom, mended: Iterable[str] = ()) -> tuple[str, str]:
+        """(status of a finding that was made now, id of the entry that says so or "")."""
+        entry = self.match(symptom, mended)
+        if entry is None:
+            return NEW, ""
+        return KNOWN if entry.status == KNOWN else REGRESSED, entry.signature.id
+
+    def accept(self, symptoms: Sequence[Symptom], counterexample: Counterexample, known_as: str = "") -> None:
+        """From now on it is known, in all these ways; a note that somebody wrote stays. known_as: the entry that it is
+        another way to meet."""
+        signature = symptoms[0].signature
+        before = self.entries.get(known_as) or self.entries.get(signature.id)
+        if before is None:
+            self.entries[signature.id] = Entry(signature, counterexample, KNOWN, "", tuple(symptoms))
+            return
+        ways = [*before.symptoms, *(one for one in symptoms if not before.has(one.signature))]
+        stored = counterexample if before.signature == signature else before.counterexample
+        self.entries[before.signature.id] = Entry(before.signature, stored, KNOWN, before.note, tuple(ways))
 
     def mend(self, ids: Iterable[str]) -> None:
         """These no longer fail: to be found again is a regression."""
@@ -68,18 +95,16 @@ class Baseline:
 
     def write(self, path: Path) -> Path:
         """Whole or not at all; the same entries give the same bytes."""
-        entries = []
-        with TemporaryDirectory(prefix="baseline-") as folder:
-            for _, entry in sorted(self.entries.items()):
-                file = write(entry.counterexample, Path(folder) / "one.json")
-                entries.append(
-                    {
-                        "signature": entry.signature.to_json(),
-                        "status": entry.status,
-                        "note": entry.note,
-                        "counterexample": json.loads(file.read_text(encoding="utf-8")),
-                    }
-                )
+        entries = [
+            {
+                "signature": entry.signature.to_json(),
+                "status": entry.status,
+                "note": entry.note,
+                "symptoms": [symptom.to_json() for symptom in entry.symptoms],
+                "counterexample": json.loads(as_text(entry.counterexample)),
+            }
+            for _, entry in sorted(self.entries.items())
+        ]
         path.parent.mkdir(parents=True, exist_ok=True)
         partial = path.with_name(path.name + ".partial")
         partial.write_text(json.dumps({"schema": 1, "findings": entries}, indent=1) + "\n", encoding="utf-8")
@@ -105,11 +130,12 @@ class Baseline:
 def _entry(data: Any) -> Entry:
     if data["status"] not in (KNOWN, FIXED):
         raise ValueError(f"status is {data['status']!r}; known or fixed is allowed")
-    with TemporaryDirectory(prefix="baseline-") as folder:
-        path = Path(folder) / "one.json"
-        path.write_text(json.dumps(data["counterexample"]), encoding="utf-8")
-        try:
-            counterexample = read(path)
-        except Unreadable as error:
-            raise ValueError(str(error)) from None
-    return Entry(Signature.from_json(data["signature"]), counterexample, data["status"], str(data.get("note", "")))
+    try:
+        counterexample = parsed(json.dumps(data["counterexample"]), Path("its counterexample"))
+    except Unreadable as error:
+        raise ValueError(str(error)) from None
+    signature = Signature.from_json(data["signature"])
+    symptoms = tuple(Symptom.from_json(one) for one in data.get("symptoms", ()))
+    if not symptoms:  # of an older version
+        symptoms = (symptom_of(counterexample, signature),)
+    return Entry(signature, counterexample, data["status"], str(data.get("note", "")), symptoms)

@@ -8,11 +8,14 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shlex
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -22,19 +25,20 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from . import ci
-from .baseline import KNOWN, NEW, REGRESSED, BadBaseline, Baseline
+from .baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
 from .campaign import CLEAN, HARNESS, NOTHING, USAGE
+from .cluster import NoCluster, NoRay, RayWorkers, connected
 from .engines import Clock
 from .findings import Finding, Findings, NotAFinding, promote
 from .history import BadHistory, History, bars
 from .nightly import ONLY_KNOWN, Busy, CampaignResult, Figures, Nightly, NothingToResume, journal_of
-from .page import render
+from .page import render, render_history
 from .plans import BadPlan, CampaignPlan, Keep, bytes_of, overruled, ready, seconds_of
 from .show import describe
-from .supervisor import Died
+from .supervisor import Died, Executor
 from .worker import Hit, Stream
 
-__all__ = ["campaign", "register"]
+__all__ = ["OnRay", "campaign", "register"]
 
 console = Console(highlight=False)
 complaints = Console(stderr=True, highlight=False)
@@ -120,6 +124,43 @@ class _Lines:
         console.print(escape(text), soft_wrap=True)
 
 
+@dataclass(frozen=True, slots=True)
+class OnRay:
+    """A campaign's workers are on a Ray. address: "" starts one on this machine. gpus: of each worker."""
+
+    address: str = ""
+    gpus: float = 0.0
+
+
+def _placed(plan: CampaignPlan, ray: OnRay, open: ExitStack) -> tuple[CampaignPlan, Callable[..., Executor]]:
+    """The plan with as many workers as it will have on `ray`, and what makes them. Exits with 2 or 3."""
+    if plan.devices:
+        _usage("devices are of this machine; with --engine ray give --ray-gpus, the GPUs of each worker")
+    try:
+        cluster = open.enter_context(connected(ray.address, plan.processes))
+    except NoRay as error:
+        _usage(str(error))
+    except NoCluster as error:
+        complaints.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(HARNESS) from None
+    room = cluster.room(ray.gpus)
+    plan = replace(plan, workers=plan.workers or max(1, room))
+    if room < plan.workers:
+        each = f"a CPU and {ray.gpus:g} GPUs" if ray.gpus else "a CPU"
+        if cluster.own:
+            _usage(f"{plan.workers} workers with {each} each, and this machine has room for {room}")
+        console.print(
+            f"[yellow]the Ray cluster has room for {room} of {plan.workers} workers now ({each} each); the others wait "
+            "until it has grown[/]",
+            soft_wrap=True,
+        )
+
+    def workers(plan: CampaignPlan, spool: Path) -> Executor:
+        return RayWorkers(cluster, plan.processes, monotonic, gpus=ray.gpus, memory=plan.memory, hang=plan.hang)
+
+    return plan, workers
+
+
 def campaign(
     name: str,
     flags: Mapping[str, Any],
@@ -129,9 +170,11 @@ def campaign(
     resume: bool,
     base: CampaignPlan,
     kernels: Callable[[str], str],
+    ray: OnRay | None = None,
 ) -> NoReturn:
     """`run --campaign name` with `flags` that were given (by the plan's own names); without a name, `base`. Ends with
-    the exit status. interruptible: the clock, as a context. kernels: makes a name of kernels of "auto" and the like."""
+    the exit status. interruptible: the clock, as a context. kernels: makes a name of kernels of "auto" and the like.
+    ray: where the workers are, if not here."""
     try:
         plan = ready(name) if name else base
         if resume and not name:
@@ -144,29 +187,77 @@ def campaign(
         plan = overruled(plan, {"seed": plan.seed or str(secrets.randbits(32))})
     except (BadPlan, NothingToResume) as error:
         _usage(str(error))
-    try:
-        with _Lines(plan.budget) as lines, interruptible() as clock:
-            before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
-            try:
-                result = _run(plan, out, clock, lines, baseline, resume)
-            finally:
-                signal.signal(signal.SIGTERM, before)
-    except (Busy, NothingToResume, BadBaseline, BadHistory) as error:
-        _usage(str(error))
+    with ExitStack() as open:
+        executor = None
+        if ray is not None:
+            plan, executor = _placed(plan, ray, open)
+        try:
+            with _Lines(plan.budget) as lines, interruptible() as clock:
+                before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+                try:
+                    command = "" if resume and not name else _again(name, flags, plan, ray)
+                    result = _run(plan, out, clock, lines, baseline, resume, executor, command)
+                finally:
+                    signal.signal(signal.SIGTERM, before)
+        except (Busy, NothingToResume, BadBaseline, BadHistory) as error:
+            _usage(str(error))
     _summarize(result, out)
     raise typer.Exit(result.status)
 
 
+_OPTIONS: dict[str, tuple[str, Callable[[Any], str]]] = {
+    "targets": ("--target", ",".join),
+    "profile": ("--profile", str),
+    "shrink": ("--shrink", lambda seconds: f"{seconds:g}s"),
+    "kernels": ("--kernels", lambda name: name or "none"),
+    "trace": ("--trace", str),
+    "devices": ("--devices", ",".join),
+    "hang": ("--hang", lambda seconds: f"{seconds:g}s"),
+    "memory": ("--memory", str),
+    "properties": ("--properties", ",".join),
+    "max_findings": ("--max-findings", str),
+}
+"""The flag for each of a plan's names that can be given by one, and its value as it is typed."""
+
+
+def _again(name: str, flags: Mapping[str, Any], plan: CampaignPlan, ray: OnRay | None) -> str:
+    """What to type to repeat a campaign that was given by `name` and `flags`: also its seed, its budget and as many
+    workers, which may have been chosen for it."""
+    words = ["python", "-m", "fuzz", "run", *(["--campaign", name] if name else [])]
+    for flag, (option, typed) in _OPTIONS.items():
+        if flags.get(flag) is not None:
+            words += [option, typed(flags[flag])]
+    for engine in flags.get("engines") or ():
+        words += ["--engine", engine]
+    if ray is not None:
+        words += ["--engine", "ray", *(["--ray-address", ray.address] if ray.address else [])]
+        words += ["--ray-gpus", f"{ray.gpus:g}"] * (ray.gpus > 0)
+    for variant in flags.get("configurations") or ():
+        words += ["--outside"] * variant.outside + ["--safety"] * (not variant.exact)
+    if "devices" not in flags:  # one worker without a name would be a run of one process, which is another thing
+        words += ["--workers", str(plan.processes if name or plan.processes > 1 else 0)]
+    return shlex.join([*words, "--budget", f"{plan.budget:g}s", "--seed", plan.seed])
+
+
 def _run(
-    plan: CampaignPlan, out: Path, clock: Clock, lines: _Lines, baseline: Path | None, resume: bool
+    plan: CampaignPlan,
+    out: Path,
+    clock: Clock,
+    lines: _Lines,
+    baseline: Path | None,
+    resume: bool,
+    executor: Callable[..., Executor] | None,
+    command: str,
 ) -> CampaignResult:
-    nightly = Nightly(plan, out, clock, lines, now=_now, baseline=baseline, resume=resume)
+    nightly = Nightly(
+        plan, out, clock, lines, now=_now, baseline=baseline, resume=resume, executor=executor, command=command
+    )
     engines = ", ".join(
         engine for engine, share in plan.engines.items() if share and (engine != "kernels" or plan.kernels)
     )
     console.print(
         f"Campaign [bold]{escape(plan.name)}[/] on {escape(', '.join(plan.targets))}: {engines} on {plan.processes} "
-        f"workers for {plan.budget:g} s, seed {escape(plan.seed)}",
+        f"{'Ray ' if executor is not None else ''}workers for {plan.budget:g} s, seed {escape(plan.seed)}",
         soft_wrap=True,
     )
     result = nightly.run()
@@ -243,6 +334,10 @@ def _table(findings: list[Finding]) -> None:
             str(len(found.operations)),
             escape(found.message),
         )
+        if finding.interpreter is not None:
+            table.add_row("", "", "", "", "", f"found on {escape(found.device)}: {escape(finding.interpreter['told'])}")
+        for variant in finding.variants:
+            table.add_row("", "", "", "", "", f"[dim]also met as {escape(str(variant.signature))}[/]")
     console.print(table)
 
 
@@ -291,7 +386,7 @@ def accept(
         _usage(f"--only: the last campaign has no finding {', '.join(unknown)}; it has {', '.join(ids) or 'none'}")
     accepted = [findings.by_id[id] for id in ids if id in findings.by_id and (not only or id in only)]
     for finding in accepted:
-        known.accept(finding.signature, finding.counterexample)
+        known.accept(finding.symptoms, finding.counterexample, finding.known_as)
         finding.status = KNOWN
         findings.write(finding)
     fixed = [] if only else summary["fixed"]
@@ -352,6 +447,7 @@ def report(
     out: OutOption = Path("fuzz-out"),
     last: Annotated[int, typer.Option(min=0, help="Only the last so many campaigns; 0: all.")] = 30,
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
+    html: Annotated[Path | None, typer.Option(help="With --history: write it as a page to this file.")] = None,
 ) -> None:
     """Show the last campaign again, or, with --history, rates and findings over time.
 
@@ -362,7 +458,11 @@ def report(
       python -m fuzz report --history --last 90
 
       python -m fuzz report --history --json
+
+      python -m fuzz report --history --html history.html
     """
+    if html is not None and not history:
+        _usage("--html is for --history; the last campaign has its page, report.html, in its folder")
     if not history:
         summary = _summary(out)
         print(json.dumps(summary, indent=2) if as_json else ci.markdown(summary))
@@ -377,11 +477,19 @@ def report(
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2))
         raise typer.Exit(CLEAN if rows else NOTHING)
+    if html is not None:
+        try:
+            console.print(f"history: {render_history([row.to_json() for row in rows], html)}", soft_wrap=True)
+        except OSError as error:
+            _usage(f"{html}: cannot be written: {error.strerror}")
+        raise typer.Exit(CLEAN if rows else NOTHING)
     table = Table(title="Campaigns", title_justify="left", box=None, pad_edge=False)
     for name in ("began", "name", "seed", "status", "seconds", "workers", "busy", "operations", "a second", "findings"):
         table.add_column(name, justify="right" if name in ("seconds", "workers", "busy", "operations") else "left")
     for row in rows:
-        counts = {status: sum(one["status"] == status for one in row.findings) for status in (NEW, REGRESSED, KNOWN)}
+        counts = {
+            status: sum(one["status"] == status for one in row.findings) for status in (NEW, REGRESSED, KNOWN, FIXED)
+        }
         found = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "-"
         status = "killed or running" if row.status is None else str(row.status)
         table.add_row(
@@ -397,7 +505,12 @@ def report(
             found,
         )
     console.print(table)
-    _curves([("operations a second", [row.rate for row in rows]), ("findings", [len(row.findings) for row in rows])])
+    _curves(
+        [
+            ("operations a second", [row.rate for row in rows]),
+            ("findings", [sum(one["status"] != FIXED for one in row.findings) for row in rows]),
+        ]
+    )
     for engine in sorted({engine for row in rows for engine in row.rates}):
         rates = [row.rates.get(engine, (0, 0.0)) for row in rows]
         _curves([(f"{engine}, a second and worker", [done / spent if spent else 0.0 for done, spent in rates])])

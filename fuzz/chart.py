@@ -1,4 +1,5 @@
-"""Numbers as places on a page: the curve of a campaign, bars on a log scale, a heat map. Geometry only, no markup.
+"""Numbers as places on a page: the curve of a campaign, curves and stacks over campaigns, bars on a log scale, a heat
+map. Geometry only, no markup.
 
 This room may not know: where figures come from, or how a page looks.
 """
@@ -9,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-__all__ = ["chart", "heat", "logarithmic"]
+__all__ = ["chart", "curves", "heat", "logarithmic", "stacks"]
 
 WIDTH, HEIGHT = 600, 180
 """Of the plot itself; the template leaves room for the labels."""
@@ -101,6 +102,104 @@ def _brief(value: float) -> str:
         if value >= size:
             return f"{value / size:g}{sign}"
     return f"{value:g}"
+
+
+def curves(series: Mapping[str, Sequence[float | None]], labels: Sequence[str]) -> dict[str, Any] | None:
+    """A line for each of `series`, whose values stand evenly from left to right under `labels`; None is a gap. None
+    where there is nothing to draw. O(values)."""
+    most = max((value for values in series.values() for value in values if value is not None), default=0.0)
+    if not labels or most <= 0:
+        return None
+    up = _ticks(most)
+
+    def y(value: float) -> float:
+        return round(HEIGHT * (1 - value / up[-1]), 1)
+
+    lines: list[dict[str, Any]] = []
+    for place, (name, values) in enumerate(series.items()):
+        parts: list[list[str]] = [[]]
+        points = []
+        for index, value in enumerate(values):
+            if value is None:
+                parts.append([])
+                continue
+            x = _middle(index, len(labels))
+            parts[-1].append(f"{x},{y(value)}")
+            points.append({"x": x, "y": y(value), "value": value, "label": labels[index]})
+        if points:
+            lines.append(
+                {
+                    "name": name,
+                    "hue": place % 6,
+                    "parts": [" ".join(part) for part in parts if len(part) > 1],
+                    "points": points,
+                    "last": points[-1]["value"],
+                    "label": points[-1]["y"],
+                }
+            )
+    _apart(lines)
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "lines": lines,
+        "across": _across(labels),
+        "up": [{"y": y(tick), "label": _brief(tick)} for tick in up],
+    }
+
+
+def stacks(columns: Sequence[Mapping[str, int]], labels: Sequence[str]) -> dict[str, Any] | None:
+    """A column for each of `columns`, one count upon the other in their order, evenly from left to right under
+    `labels`; None where all counts are 0. O(counts)."""
+    most = max((sum(column.values()) for column in columns), default=0)
+    if not most:
+        return None
+    up = [tick for tick in _ticks(most) if tick == int(tick)]
+    wide = round(min(40.0, 0.7 * WIDTH / len(labels)), 1)
+    drawn: list[dict[str, Any]] = []
+    for index, column in enumerate(columns):
+        below = 0
+        for name, count in column.items():
+            if count:
+                drawn.append(
+                    {
+                        "name": name,
+                        "count": count,
+                        "label": labels[index],
+                        "x": round(_middle(index, len(labels)) - wide / 2, 1),
+                        "y": round(HEIGHT * (1 - (below + count) / up[-1]), 1),
+                        "height": round(HEIGHT * count / up[-1], 1),
+                    }
+                )
+                below += count
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "wide": wide,
+        "boxes": drawn,
+        "across": _across(labels),
+        "up": [{"y": round(HEIGHT * (1 - tick / up[-1]), 1), "label": _brief(tick)} for tick in up],
+    }
+
+
+def _middle(index: int, count: int) -> float:
+    return round(WIDTH * (index + 0.5) / count, 1)
+
+
+def _across(labels: Sequence[str]) -> list[dict[str, Any]]:
+    """As many labels as have room, the last one always."""
+    every = -(-len(labels) // 8)
+    return [
+        {"x": _middle(index, len(labels)), "label": label}
+        for index, label in enumerate(labels)
+        if (len(labels) - 1 - index) % every == 0
+    ]
+
+
+def _apart(lines: Sequence[dict[str, Any]]) -> None:
+    """Labels at the ends of lines, each pushed down until it lies on no other's."""
+    floor = -math.inf
+    for line in sorted(lines, key=lambda one: float(one["label"])):
+        floor = line["label"] = max(line["label"], floor + 14)
 
 
 def heat(coverage: Mapping[str, Mapping[str, int]]) -> dict[str, Any] | None:

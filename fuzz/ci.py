@@ -68,6 +68,8 @@ def _told(entry: dict[str, Any]) -> str:
     return (
         f"{entry['property']} ({entry['status']}, {entry['hits']} hits, {entry['replays']}): {entry['message']}\n"
         f"  {entry['replay']}"
+        + (f"\n  found on {entry['device']}: {entry['interpreter']['told']}" if entry["interpreter"] else "")
+        + "".join(f"\n  also met as {variant['said']}\n  {variant['replay']}" for variant in entry["variants"])
     )
 
 
@@ -95,7 +97,7 @@ def markdown(summary: dict[str, Any]) -> str:
             "|---|---|---|---|---|---|---|",
         ]
         lines += [
-            f"| {entry['status']} | {entry['property']} | {_cell(entry['message'])} | {entry['hits']:,} | "
+            f"| {entry['status']} | {entry['property']} | {_cell(_what(entry))} | {entry['hits']:,} | "
             f"{entry['replays']} | {entry['operations']} | `{entry['replay']}` |"
             for entry in summary["findings"]
         ]
@@ -110,6 +112,15 @@ def markdown(summary: dict[str, Any]) -> str:
     if summary["never_happened"]:
         lines += ["", f"Never happened: {', '.join(summary['never_happened'])}."]
     return "\n".join(lines) + "\n"
+
+
+def _what(entry: dict[str, Any]) -> str:
+    """The message, in how many other ways the bug was met, and whether it takes a device to see it."""
+    others, device = len(entry["variants"]), entry["interpreter"]
+    on_device = f" (found on {entry['device']}: {device['told']})" if device else ""
+    return (
+        str(entry["message"]) + on_device + (f" (and met in {others} other way{'s' * (others > 1)})" if others else "")
+    )
 
 
 def _cell(text: str) -> str:

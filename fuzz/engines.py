@@ -21,10 +21,10 @@ from reference import Violation
 from .counterexample import Counterexample, versions
 from .run import Judging, perform
 from .touched import SAMPLED, Coverage
-from .trace import Progress, Request, TraceReport, run_trace
+from .trace import Progress, Request, TraceReport, cannot_trace, run_trace
 from .walk import Limits, Walk
 
-__all__ = ["Clock", "Tally", "hypothesis", "kernels", "swarm", "trace"]
+__all__ = ["Clock", "Tally", "hypothesis", "kernels", "stored", "swarm", "trace"]
 
 Clock = Callable[[], float]
 
@@ -196,16 +196,16 @@ def hypothesis(
     progress: Callable[[], None] | None = None,
     profile: str = "nightly",
     begin: Callable[[int], None] | None = None,
+    database: Any = None,
 ) -> tuple[Counterexample | None, int]:
     """Chunks of Hypothesis examples, each seeded by `seed` and its number, until `deadline` (or so many `episodes`, as
     chunks are counted here); at least one. `begin` is called with the number of each before it is run.
 
     Hypothesis's lengths are mixed as long episodes are: 50 steps mostly, 200 now and then; always 200 under the soak
-    profile. It only generates; what it finds is shrunk as a list of operations. Returns (the counterexample or None,
-    the number of the next chunk)."""
+    profile. It only generates; what it finds is shrunk as a list of operations, and kept in `database`, one of
+    Hypothesis's, for `stored`. Returns (the counterexample or None, the number of the next chunk)."""
     from hypothesis import Phase, settings
 
-    from properties.machines.allocator import run_machine
     from properties.machines.profiles import settings_for
 
     number = first
@@ -220,37 +220,59 @@ def hypothesis(
             max_examples=_CHUNK * 50 // steps,
             stateful_step_count=steps,
             phases=(Phase.generate,),
+            database=database,
         )
         chunk = int.from_bytes(hashlib.sha256(f"{seed}/hypothesis/{number}".encode()).digest()[:4], "big")
-        report = run_machine(factory, chosen, chunk, outside=judging.outside, exact=judging.exact)
-        tally.add(
-            "hypothesis",
-            report.operations,
-            report.kinds,
-            report.refused,
-            report.skipped,
-            report.events,
-            report.examples,
-        )
+        found = _chunk(factory, target, f"{seed}/hypothesis/{number}", judging, tally, chosen, chunk)
         number += 1
         if progress is not None:
             progress()
-        if report.violation is not None:
-            assert report.configuration is not None
-            # Once more, for what the drain phase did if it was that which showed the fault.
-            run = perform(factory, report.configuration, report.counterexample, judging)
-            violation = run.violation or report.violation
-            where = Counterexample(
-                report.configuration,
-                (),
-                target,
-                judging=judging,
-                engine="hypothesis",
-                seed=f"{seed}/hypothesis/{number - 1}",
-            )
-            at = run.at if run.violation is not None else None
-            return _found(where, violation, run.operations, at), number
+        if found is not None:
+            return found, number
     return None, number
+
+
+def stored(factory: TargetFactory, target: str, judging: Judging, tally: Tally, database: Any) -> Counterexample | None:
+    """Examples that are in Hypothesis's `database`, whoever put them there: ten, or up to the first that fails. Nothing
+    is generated. What does not fail any more, Hypothesis deletes."""
+    from unittest import SkipTest
+
+    from hypothesis import Phase, settings
+
+    from properties.machines.allocator import SHARD
+    from properties.machines.profiles import settings_for
+
+    chosen = settings(settings_for("nightly"), max_examples=SHARD, phases=(Phase.reuse,), database=database)
+    try:
+        return _chunk(factory, target, "database", judging, tally, chosen, 0)
+    except SkipTest:  # how Hypothesis says that there was none
+        return None
+
+
+def _chunk(
+    factory: TargetFactory, target: str, seed: str, judging: Judging, tally: Tally, chosen: Any, number: int
+) -> Counterexample | None:
+    """One run of Hypothesis under the settings `chosen`. seed: what a counterexample says of where it is from."""
+    from properties.machines.allocator import run_machine
+
+    report = run_machine(factory, chosen, number, outside=judging.outside, exact=judging.exact)
+    tally.add(
+        "hypothesis",
+        report.operations,
+        report.kinds,
+        report.refused,
+        report.skipped,
+        report.events,
+        report.examples,
+    )
+    if report.violation is None:
+        return None
+    assert report.configuration is not None
+    # Once more, for what the drain phase did if it was that which showed the fault.
+    run = perform(factory, report.configuration, report.counterexample, judging)
+    where = Counterexample(report.configuration, (), target, judging=judging, engine="hypothesis", seed=seed)
+    at = run.at if run.violation is not None else None
+    return _found(where, run.violation or report.violation, run.operations, at)
 
 
 def trace(
@@ -263,11 +285,15 @@ def trace(
     configuration: Configuration = Configuration(num_blocks=512, block_size=16),
     progress: Progress | None = None,
     **options: Any,
-) -> tuple[Counterexample | None, TraceReport]:
+) -> tuple[Counterexample | None, TraceReport | None]:
     """A request trace through one target, every property on. `options` are those of `run_trace`. O(the trace).
 
-    What breaks is run a second time, since the first does not keep its operations.
+    What breaks is run a second time, since the first does not keep its operations. Where the target's policy does not
+    go with the trace's scheduler, nothing is run, and the tally says why.
     """
+    if reason := cannot_trace(factory(configuration).policy):
+        tally.skipped[f"of the request trace: {reason}"] = len(requests)
+        return None, None
     report = run_trace(requests, factory(configuration), outside=judging.outside, progress=progress, **options)
     tally.add("trace", report.operations, {}, {}, {}, {})
     if report.violation is None:

@@ -4,6 +4,7 @@
         counterexample.json   shrunk; `python -m fuzz replay` reads it
         finding.json          signature, status, hits, replays, seeds, when first and last seen
         found.json            as it was found; found-2.json, ... : other runs that shrank to the same
+        variants/REFERENCES-5e6f7a8b.json   the same bug as it was met in another way: another signature, akin to it
         test_ownership_1a2b3c4d.py   a pytest test that fails while the bug is there
         state.txt             each operation up to the violation, with the blocks
         README.md             all of this for a person
@@ -29,11 +30,12 @@ from typing import Any
 from properties.operations import Operation
 from reference import PROPERTIES
 
-from .baseline import FIXED, KNOWN, NEW, REGRESSED, Baseline
+from .apart import CLEAN, NOT_RUN, OTHER, SAME, Replayed
+from .baseline import FIXED, KNOWN, NEW, REGRESSED
 from .counterexample import Counterexample, Unreadable, read, write
 from .plans import Keep
 from .show import describe
-from .signature import Signature, signature_of
+from .signature import Signature, Symptom, akin, signature_of, symptom_of
 
 __all__ = ["Finding", "Findings", "NotAFinding", "pytest_text", "promote"]
 
@@ -47,10 +49,12 @@ class NotAFinding(ValueError):
 
 @dataclass
 class Finding:
-    """One signature, however often it was hit.
+    """One bug, however often and in however many ways it was hit.
 
-    hits: in this campaign. total: in all that wrote to this folder. replays: "3 of 3", "1 of 3" (flaky), or "not
-    replayed". variants: signatures of runs that were not shrunk to the end and tell of the same divergence.
+    signature: of the way that was met first, which names it; symptoms: of all, that one first. hits: in this campaign.
+    total: in all that wrote to this folder. replays: "3 of 3", "1 of 3" (flaky), or "not replayed". known_as: the id
+    under which the baseline knows it, if that is another. stale: its own operations run clean by now. interpreted: of
+    what was found on a device, what its operations do on the CPU; None if that was not tried.
     """
 
     signature: Signature
@@ -65,13 +69,39 @@ class Finding:
     first_seen: str = ""
     last_seen: str = ""
     seeds: list[str] = field(default_factory=list)
-    variants: list[str] = field(default_factory=list)
+    symptoms: list[Symptom] = field(default_factory=list)
     examples: int = 0
     state: str = ""
+    known_as: str = ""
+    stale: bool = False
+    interpreted: Replayed | None = None
 
     @property
     def path(self) -> Path:
         return self.directory / "counterexample.json"
+
+    @property
+    def interpreter(self) -> dict[str, str] | None:
+        """For what was found on a device: whether it is to be seen without one. None for everything else."""
+        if not self.counterexample.device:
+            return None
+        told = self.interpreted or Replayed(NOT_RUN, "there was no time")
+        words = {
+            SAME: "reproduces in the interpreter, on the CPU",
+            CLEAN: "passes in the interpreter, on the CPU: the device is needed to see it",
+            OTHER: f"breaks another property in the interpreter: {told.said}",
+            NOT_RUN: f"not replayed in the interpreter: {told.said}",
+        }
+        return {"outcome": told.outcome, "said": told.said, "told": words[told.outcome]}
+
+    @property
+    def variants(self) -> list[Symptom]:
+        """The other ways in which it was met."""
+        return [symptom for symptom in self.symptoms if symptom.signature != self.signature]
+
+    def variant_path(self, signature: Signature) -> Path:
+        """Where the counterexample of a variant is."""
+        return self.directory / "variants" / f"{signature.name}.json"
 
     def to_json(self) -> dict[str, Any]:
         """As in finding.json and in a campaign's summary."""
@@ -92,7 +122,18 @@ class Finding:
             "engine": found.engine,
             "seed": found.seed,
             "seeds": self.seeds,
-            "variants": self.variants,
+            "symptoms": [symptom.to_json() for symptom in self.symptoms],
+            "variants": [
+                {
+                    "signature": variant.signature.to_json(),
+                    "said": str(variant.signature),
+                    "replay": f"python -m fuzz replay {self.variant_path(variant.signature)}",
+                }
+                for variant in self.variants
+            ],
+            "known_as": self.known_as,
+            "device": found.device,
+            "interpreter": self.interpreter,
             "first_seen": self.first_seen,
             "last_seen": self.last_seen,
             "replay": f"python -m fuzz replay {self.path}",
@@ -119,17 +160,23 @@ class Findings:
         """Those hit in this campaign, in the order of their first hit."""
         return [finding for finding in self.by_id.values() if finding.hits]
 
-    def like(self, signature: Signature, finished: bool) -> Finding | None:
-        """The finding that `signature` belongs to, if there is one. One that was not shrunk to the end (`finished`) may
-        differ in the operation that met the violation, or in the class of the configuration."""
-        exact = self.by_id.get(signature.id)
-        if exact is not None or finished:
+    def like(self, symptom: Symptom) -> Finding | None:
+        """The finding that `symptom` belongs to, if there is one: the same signature before all, else the first that
+        it is akin to and that still fails as far as is known. O(findings)."""
+        id = symptom.signature.id
+        exact = self.by_id.get(id)
+        if exact is not None:
             return exact
-        return next((known for known in self.by_id.values() if known.signature.alike(signature)), None)
+        every = self.by_id.values()
+        for known in every:
+            if any(one.signature.id == id for one in known.symptoms):
+                return known
+        alive = (known for known in every if not known.stale and (known.hits or known.status != FIXED))
+        return next((known for known in alive if any(akin(one, symptom) for one in known.symptoms)), None)
 
     def file(
         self,
-        signature: Signature,
+        symptom: Symptom,
         counterexample: Counterexample,
         found: Counterexample,
         *,
@@ -138,24 +185,30 @@ class Findings:
         state: str = "",
         hits: int = 1,
         found_after: int = 0,
-        finished: bool = True,
+        known_as: str = "",
     ) -> Finding:
-        """Keep it: a new directory, or one more hit of what has one. Raises OSError. O(counterexample)."""
-        finding = self.like(signature, finished)
+        """Keep it: a new directory, one more hit of what has one, or another way to meet that. `status` and `known_as`
+        are the symptom's own: those of a finding that it joins stay. Raises OSError. O(counterexample + findings)."""
+        signature = symptom.signature
+        finding = self.like(symptom)
         if finding is None:
             directory = self.folder / signature.name
             finding = Finding(signature, counterexample, directory, length_found=len(found.operations))
-            finding.found_after = found_after
+            finding.found_after, finding.known_as = found_after, known_as
             finding.first_seen = self._now.isoformat(timespec="seconds")
             write(counterexample, finding.path)
             self.by_id[signature.id] = finding
             finding.replays, finding.state = replays, state
-        elif signature.id == finding.signature.id and _better(counterexample, replays, finding):
-            write(counterexample, finding.path)
-            finding.counterexample, finding.replays, finding.state = counterexample, replays, state
-        if signature != finding.signature and str(signature) not in finding.variants:
-            finding.variants.append(str(signature))
-        finding.status = status if signature.id == finding.signature.id else finding.status
+        elif signature.id == finding.signature.id:
+            if _better(counterexample, replays, finding):
+                write(counterexample, finding.path)
+                finding.counterexample, finding.replays, finding.state = counterexample, replays, state
+                finding.interpreted = None
+        elif not (path := finding.variant_path(signature)).exists():
+            write(counterexample, path)
+        _note(finding.symptoms, symptom)
+        if signature.id == finding.signature.id:
+            finding.status, finding.known_as = status, known_as
         if finding.examples < self.keep.examples:
             finding.examples += 1
             name = "found.json" if finding.examples == 1 else f"found-{finding.examples}.json"
@@ -163,6 +216,13 @@ class Findings:
         self.hit(finding, hits, found.seed)
         self.write(finding)
         return finding
+
+    def shorten(self, finding: Finding, counterexample: Counterexample, symptom: Symptom) -> None:
+        """A shorter counterexample of the same, found later; what names the finding stays. Raises OSError."""
+        write(counterexample, finding.path)
+        finding.counterexample, finding.interpreted = counterexample, None
+        _note(finding.symptoms, replace(symptom, signature=finding.signature))
+        self.write(finding)
 
     def hit(self, finding: Finding, hits: int, seed: str = "") -> None:
         """It was hit so often again. `write` has yet to be called."""
@@ -204,10 +264,15 @@ class Findings:
             gone.append(f"{finding.directory.name} ({finding.status}): {why}")
         return gone
 
-    def judge(self, baseline: Baseline) -> None:
-        """Give each finding of this campaign its status."""
-        for finding in self.now():
-            finding.status = baseline.status(finding.signature)
+
+def _note(symptoms: list[Symptom], symptom: Symptom) -> None:
+    """Add it, or put it in the place of what is known of the same signature if that was not shrunk."""
+    for place, one in enumerate(symptoms):
+        if one.signature == symptom.signature:
+            if (symptom.shrunk, symptom.leads_to is not None) > (one.shrunk, one.leads_to is not None):
+                symptoms[place] = symptom
+            return
+    symptoms.append(symptom)
 
 
 def _better(counterexample: Counterexample, replays: str, finding: Finding) -> bool:
@@ -233,10 +298,23 @@ def _stored(path: Path) -> Finding | None:
         finding.replays, finding.length_found = str(data["replays"]), int(data["operations_when_found"])
         finding.found_after = int(data["found_after_operations"])
         finding.first_seen, finding.last_seen = str(data["first_seen"]), str(data["last_seen"])
-        finding.seeds, finding.variants = list(data["seeds"]), list(data["variants"])
+        finding.seeds = list(data["seeds"])
+        finding.symptoms = [Symptom.from_json(one) for one in data.get("symptoms", ())]
+        finding.known_as = str(data.get("known_as", ""))
+        if told := data.get("interpreter"):
+            finding.interpreted = Replayed(str(told["outcome"]), str(told["said"]))
         finding.state = (path.parent / "state.txt").read_text(encoding="utf-8")
     except (OSError, ValueError, KeyError, TypeError):
         pass  # the campaign ended between two files; the counterexample is there
+    # Of an older version, or not noted in time: by the files.
+    if not any(one.signature == finding.signature for one in finding.symptoms):
+        finding.symptoms.insert(0, symptom_of(counterexample, finding.signature))
+    for file in sorted((path.parent / "variants").glob("*.json")):
+        if not any(one.signature.name == file.stem for one in finding.symptoms):
+            try:
+                _note(finding.symptoms, symptom_of(read(file)))
+            except Unreadable:
+                continue
     return finding
 
 
@@ -300,9 +378,13 @@ def _readme(finding: Finding) -> str:
         f"- status: {finding.status}; hits: {finding.total}; replays: {replays} ({told})\n"
         f"- target `{found.target}`, {found.configuration}\n"
         f"- found by {found.engine} with seed `{found.seed}` in {finding.length_found} operations\n"
-        f"- first seen {finding.first_seen}, last seen {finding.last_seen}\n"
+        + (f"- found on {found.device}: {finding.interpreter['told']}\n" if finding.interpreter else "")
+        + f"- first seen {finding.first_seen}, last seen {finding.last_seen}\n"
         f"- signature: {finding.signature}\n"
-        + "".join(f"- also met as: {variant}\n" for variant in finding.variants)
+        + "".join(
+            f"- also met as: {variant.signature} (`python -m fuzz replay {finding.variant_path(variant.signature)}`)\n"
+            for variant in finding.variants
+        )
         + f"\n```\n{operations}\n```\n\n"
         f"```\npython -m fuzz replay {finding.path}\n"
         f"git bisect run python -m fuzz replay --bisect {finding.path}\n```\n"

@@ -19,7 +19,7 @@ create table if not exists campaigns (
     id integer primary key, name text not null, seed text not null, began text not null, ended text,
     status integer, complaint text not null default '', targets text not null, workers integer not null,
     budget real not null, seconds real not null default 0, operations integer not null default 0,
-    busy real not null default 0, version text not null default '');
+    busy real not null default 0, version text not null default '', command text not null default '');
 create table if not exists rates (
     campaign integer not null references campaigns, engine text not null, operations integer not null,
     seconds real not null, primary key (campaign, engine));
@@ -27,8 +27,10 @@ create table if not exists findings (
     campaign integer not null references campaigns, signature text not null, property text not null,
     message text not null, status text not null, hits integer not null, replays text not null,
     directory text not null, primary key (campaign, signature));
-pragma user_version = 1;
 """
+
+_VERSION = 2
+"""1 had no column `command`; a file of that version is brought up to this one when it is opened."""
 
 KILLED = "killed: it never said how it ended"
 
@@ -39,8 +41,9 @@ class BadHistory(ValueError):
 
 @dataclass
 class Campaign:
-    """One row, with its rates by engine (operations, worker seconds) and its findings (signature, property, status,
-    hits). status: None while it runs, or if it was killed."""
+    """One row, with its rates by engine (operations, worker seconds) and its findings (signature, property, message,
+    status, hits; also those that the baseline knows and it did not meet). status: None while it runs, or if it was
+    killed. command: what repeats it; "" if nothing does."""
 
     id: int
     name: str
@@ -55,6 +58,7 @@ class Campaign:
     seconds: float
     operations: int
     busy: float
+    command: str = ""
     rates: dict[str, tuple[int, float]] = field(default_factory=dict)
     findings: list[dict[str, Any]] = field(default_factory=list)
 
@@ -88,6 +92,7 @@ _COLUMNS = (
     "seconds",
     "operations",
     "busy",
+    "command",
 )
 
 
@@ -103,9 +108,14 @@ class History:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with closing(sqlite3.connect(self.path, timeout=10.0)) as connection, connection:
-                if connection.execute("pragma user_version").fetchone()[0] > 1:
+                version = connection.execute("pragma user_version").fetchone()[0]
+                if version > _VERSION:
                     raise BadHistory(f"{self.path} is of a newer version of this tool")
                 connection.executescript(_SCHEMA)
+                if version == 1:
+                    connection.execute("alter table campaigns add column command text not null default ''")
+                if version != _VERSION:
+                    connection.execute(f"pragma user_version = {_VERSION}")
                 yield connection
         except sqlite3.DatabaseError as error:
             if isinstance(error, sqlite3.OperationalError):
@@ -118,8 +128,8 @@ class History:
         with self._open() as connection:
             connection.execute("update campaigns set ended = began, complaint = ? where ended is null", (KILLED,))
             row = connection.execute(
-                "insert into campaigns (name, seed, began, targets, workers, budget, version) "
-                "values (?, ?, ?, ?, ?, ?, ?)",
+                "insert into campaigns (name, seed, began, targets, workers, budget, version, command) "
+                "values (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     summary["name"],
                     summary["seed"],
@@ -128,6 +138,7 @@ class History:
                     summary["workers"],
                     summary["budget_seconds"],
                     version,
+                    summary["command"],
                 ),
             )
             return int(row.lastrowid or 0)
@@ -175,6 +186,14 @@ class History:
                     for entry in summary["findings"]
                 ],
             )
+            # What the baseline knows and this campaign did not meet: replayed, and clean or failing still.
+            connection.executemany(
+                "insert or ignore into findings values (?, ?, ?, ?, ?, 0, '', '')",
+                [
+                    (campaign, entry["signature"], entry["property"], entry["message"], entry["status"])
+                    for entry in summary["replayed"]
+                ],
+            )
 
     def campaigns(self, last: int = 0) -> list[Campaign]:
         """Oldest first; the `last` so many, 0 for all. Raises OSError, BadHistory."""
@@ -189,9 +208,9 @@ class History:
                 ):
                     campaign.rates[engine] = (operations, seconds)
                 campaign.findings = [
-                    dict(zip(("signature", "property", "status", "hits", "replays"), row, strict=True))
+                    dict(zip(("signature", "property", "message", "status", "hits", "replays"), row, strict=True))
                     for row in connection.execute(
-                        "select signature, property, status, hits, replays from findings where campaign = ? "
+                        "select signature, property, message, status, hits, replays from findings where campaign = ? "
                         "order by property, signature",
                         (campaign.id,),
                     )

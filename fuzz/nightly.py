@@ -27,23 +27,24 @@ from typing import IO, Any, Protocol
 
 from properties.coverage import unchecked
 from properties.ledger import EVENTS, THRESHOLD
-from properties.operations import Configuration, encode
+from properties.operations import Configuration, Operation, encode
 from properties.target import Capability
 from properties.targets import load
 from reference import PROPERTIES, Crash
 
 from . import ci
-from .baseline import KNOWN, NEW, REGRESSED, Baseline
+from .apart import FATAL, NOT_RUN, Replayed
+from .baseline import FIXED, KNOWN, NEW, REGRESSED, Baseline
 from .campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, VIOLATION
 from .counterexample import Counterexample, versions, write
 from .engines import Clock, Tally
 from .findings import Finding, Findings
 from .history import BadHistory, History
 from .plans import CampaignPlan
-from .signature import Signature, signature_of
-from .supervisor import Died, Done, Executor, Workers
+from .signature import Signature, Symptom, signature_of
+from .supervisor import Died, Done, Executor, ExecutorLost, Workers
 from .touched import SAMPLED
-from .worker import REPLAYS, UNITS, Hit, Settled, Stream, Task, recorded, unsettled
+from .worker import REPLAYS, SCRATCH, UNITS, Hit, Settled, Stream, Task, recorded, unsettled
 
 __all__ = ["ONLY_KNOWN", "Busy", "CampaignResult", "Nightly", "NothingToResume", "Show", "journal_of"]
 
@@ -77,6 +78,12 @@ _STILLBORN = 3
 
 _FUTILE = 6
 """Processes in a row that die in every worker's place before they have done anything: the harness has failed."""
+
+_OWN = "own "
+"""Begins the key of a replay of what the folder has and no baseline knows."""
+
+_INTERPRETING = 60.0
+"""Seconds that a replay in the interpreter may take; importing torch is a good part of that."""
 
 _RESERVE = 1 << 20
 """Bytes kept back on the disk, and given up for findings when it is full."""
@@ -166,7 +173,8 @@ class _Death:
 @dataclass
 class CampaignResult:
     """How it ended. `status` is an exit status; `findings` those that were hit, `fixed` what the baseline knows and no
-    longer fails, `unsaved` counterexamples that no disk would take, as text."""
+    longer fails, `still` what it knows and was not met, though it fails, `unsaved` counterexamples that no disk would
+    take, as text, `command` what a person types to repeat the campaign."""
 
     plan: CampaignPlan
     status: int = CLEAN
@@ -183,8 +191,10 @@ class CampaignResult:
     not_counted: dict[str, int] = field(default_factory=dict)
     deaths: list[dict[str, Any]] = field(default_factory=list)
     unsaved: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     complaint: str = ""
+    command: str = ""
 
     @property
     def verdict(self) -> str:
@@ -227,8 +237,15 @@ class CampaignResult:
             "findings": [finding.to_json() for finding in self.findings],
             "fixed": [str(signature) for signature in self.fixed],
             "known_not_met": [str(signature) for signature in self.still],
+            "replayed": [
+                {"signature": one.id, "property": one.property_id, "message": one.divergence, "status": status}
+                for status, signatures in ((FIXED, self.fixed), (KNOWN, self.still))
+                for one in signatures
+            ],
+            "command": self.command,
             "dead_workers": self.deaths,
             "tidied": self.gone,
+            "warnings": self.warnings,
             "plan": plan.to_json(),
             "versions": versions(),
         }
@@ -248,8 +265,10 @@ class Nightly:
         baseline: Path | None = None,
         resume: bool = False,
         executor: Callable[[CampaignPlan, Path], Executor] | None = None,
+        command: str = "",
     ) -> None:
-        """clock: where an interruption is raised. now: for dates in findings and history only."""
+        """clock: where an interruption is raised. now: for dates in findings and history only. command: what repeats
+        the campaign, for people."""
         self.plan = self._whole = plan
         self.out = out
         self._clock = clock
@@ -258,7 +277,7 @@ class Nightly:
         self._baseline_path = baseline or out / "baseline.json"
         self._resume = resume
         self._executor = executor or _workers
-        self.result = CampaignResult(plan)
+        self.result = CampaignResult(plan, command=command)
         self._spool = out / "spool"
         self._hits = self._spool / "hits"
         self._lanes: list[_Lane] = []
@@ -270,7 +289,10 @@ class Nightly:
         self._of: dict[int, tuple[Task, int]] = {}  # running tasks: what they are for, and operations when found
         self._dirty: dict[str, Finding] = {}
         self._settles: dict[int, tuple[Hit, int]] = {}  # by task: the hit, and operations when it was found
+        self._interpreting: list[tuple[str, tuple[Operation, ...]]] = []  # what has been asked for
         self._dying: dict[int, _Death] = {}  # by task
+        self._lost: list[Task] = []  # their machine went: to be given out once more
+        self._lost_once: set[int] = set()
         self._number = 0
         self._spent_before = 0.0
         self._stop = ""
@@ -297,6 +319,8 @@ class Nightly:
                 self._loop(workers)
             except KeyboardInterrupt:
                 interrupted = True
+            except ExecutorLost as error:
+                self._stop = self._stop or str(error)
             finally:
                 self._busy_at_end = workers.busy()
                 workers.close()
@@ -342,6 +366,7 @@ class Nightly:
         self.findings = Findings(out / "findings", plan.keep, self._now())
         self.history = History(out / "history.sqlite")
         self._campaign = self.history.begin(self.result.to_json(), self._now().isoformat(timespec="seconds"))
+        self._clear()
         adopted = sorted(self._hits.glob("*/*.json"))
         self._hits = self._hits / str(self._campaign)
         self._hits.mkdir(parents=True, exist_ok=True)
@@ -357,6 +382,12 @@ class Nightly:
         for id, entry in sorted(self.baseline.entries.items()):
             path = write(entry.counterexample, known / f"{id}.json")
             self._first.append(self._task("verify", None, path=str(path), key=id))
+        for id, finding in sorted(self.findings.by_id.items()):
+            # What is met now may be another way to meet what an earlier campaign has found, if that is there still.
+            fatal = finding.counterexample.message.startswith(FATAL)
+            ours = finding.signature.target in plan.targets and id not in self.baseline.entries
+            if ours and finding.status != FIXED and not fatal:
+                self._first.append(self._task("verify", None, path=str(finding.path), key=_OWN + id))
         self._note(force=True)
         self._show.began(plan, len(adopted))
 
@@ -425,8 +456,9 @@ class Nightly:
         result.seconds = monotonic() - self._began
         result.busy = self._busy_at_end / (plan.processes * result.seconds) if result.seconds else 0.0
         self._file_the_rest()
+        self._judge()
         result.findings = self.findings.now()
-        met = {finding.signature.id for finding in result.findings}
+        met = {id for finding in result.findings for id in (finding.signature.id, finding.known_as)}
         result.still = [one for one in result.still if one.id not in met]
         result.fixed = [one for one in result.fixed if one.id not in met]
         tally = result.tally
@@ -503,13 +535,16 @@ class Nightly:
 
     def _enough(self) -> bool:
         most = self.plan.max_findings
+        tasks = [*self._first, *(task for task, _ in self._of.values())]
+        if any(task.kind in ("reduce", "interpret") for task in tasks):
+            return False  # that belongs to what was found
         return bool(most) and sum(one.status in (NEW, REGRESSED) for one in self.findings.now()) >= most
 
     def _open(self, now: float, end: float) -> bool:
         """Is there anything left to do?"""
-        if self._first or self._deaths:
+        if self._first or self._deaths or any(task.kind != "hunt" for task in self._lost):
             return now < end + _GRACE
-        return now < end and any(not lane.closed or lane.again for lane in self._lanes)
+        return now < end and (bool(self._lost) or any(not lane.closed or lane.again for lane in self._lanes))
 
     def _figures(self, workers: Executor, now: float) -> Figures:
         seconds = now - self._began
@@ -548,6 +583,10 @@ class Nightly:
 
     def _next(self, workers: Executor, now: float, end: float) -> Task | None:
         """What an idle worker does now. Settling takes half of the workers at most while there is time to hunt."""
+        for lost in self._lost:
+            if now < (end if lost.kind == "hunt" else end + _GRACE):
+                self._lost.remove(lost)
+                return replace(lost, seconds=min(lost.seconds, end - now)) if lost.kind == "hunt" else lost
         hunting = now < end and any(not lane.closed or lane.again for lane in self._lanes)
         others = sum(task.kind != "hunt" for task in workers.running())
         half = max(1, self.plan.processes // 2)
@@ -559,7 +598,10 @@ class Nightly:
             elif self._first or (self._rest and hunting):
                 task = (self._first or self._rest).pop(0)
                 # At the end what is left is named and replayed, and shrunk as far as that goes in a second or two.
-                task = replace(task, seconds=min(self.plan.shrink, max(1.5, end + 3.0 - now)))
+                seconds = min(self.plan.shrink, max(1.5, end + 3.0 - now))
+                if task.kind == "interpret":
+                    seconds = min(_INTERPRETING, end + _LAST - 1.0 - now)
+                task = replace(task, seconds=seconds)
         self._settled_last = task is not None
         if task is None and hunting:
             task = self._hunt(end - now)
@@ -605,10 +647,21 @@ class Nightly:
         task = event.task
         _, before = self._of.pop(task.number, (task, 0))
         if isinstance(event, Died):
-            self._take_death(event, before)
+            if event.lost and task.number not in self._lost_once:
+                self._show.died(event)
+                self._note_death(event)
+                self._lost_once.add(task.number)
+                self._lost.append(task)
+                self._of[task.number] = (task, before)
+            else:
+                self._take_death(event, before)
             return
         result = event.result
         self.result.cpu += result.cpu
+        for warning in result.warnings:
+            if warning not in self.result.warnings:
+                self.result.warnings.append(warning)
+                self._show.said(warning)
         if result.error:
             self._take_error(task, result.error)
             return
@@ -617,6 +670,12 @@ class Nightly:
             self._take_settled(task, result.settled)
         elif task.kind == "verify":
             self._take_verified(task.key, bool(result.fails))
+        elif task.kind == "interpret":
+            assert result.interpreted is not None
+            self._take_interpreted(task.key, result.interpreted)
+        elif task.kind == "reduce":
+            if result.settled is not None:
+                self._take_reduced(task.key, result.settled)
         else:
             self.result.tally.merge(result.tally)
             lane = self._lane(task.stream)
@@ -638,8 +697,14 @@ class Nightly:
             self._file_as_found(task, f"settling it failed: {error.strip().splitlines()[-1]}")
             self._show.said(f"settling {task.path} failed; it is kept as it was found\n{error}")
             return
+        if task.kind == "reduce":
+            self._show.said(f"{task.path} could not be shrunk, and is kept as it was found: {error.strip()}")
+            return
+        if task.kind == "interpret":
+            self._take_interpreted(task.key, Replayed(NOT_RUN, error.strip().splitlines()[-1]))
+            return
         if task.kind == "verify":
-            self._show.said(f"what the baseline knows as {task.key} cannot be replayed: {error.strip()}")
+            self._show.said(f"what is known as {task.key.removeprefix(_OWN)} cannot be replayed: {error.strip()}")
             return
         self._stop = f"the harness failed in a worker ({where})\n{error}"
 
@@ -684,13 +749,12 @@ class Nightly:
         kind = self._kinds[hit.key]
         self._keep(
             kind,
-            settled.signature,
+            settled.symptom,
             settled.counterexample,
             settled.found,
             replays=f"{settled.replays} of {settled.tried}",
             state=settled.state,
             after=after,
-            finished=settled.finished,
         )
         _forget(hit.path)
 
@@ -701,36 +765,37 @@ class Nightly:
         if found is None:
             return
         found = replace(found, note=why or found.note)
-        self._keep(self._kinds[hit.key], hit.key, found, found, replays="not replayed", after=after, finished=False)
+        self._keep(self._kinds[hit.key], Symptom(hit.key), found, found, replays="not replayed", after=after)
         _forget(hit.path)
 
     def _keep(
         self,
         kind: _Kind,
-        signature: Signature,
+        symptom: Symptom,
         counterexample: Counterexample,
         found: Counterexample,
         *,
         replays: str,
         state: str = "",
         after: int = 0,
-        finished: bool = True,
     ) -> None:
         again = kind.finding is not None  # its hit has been counted
-        known = self.findings.like(signature, finished)
+        known = self.findings.like(symptom)
         first = known is None or not known.hits
+        another = known is not None and all(one.signature != symptom.signature for one in known.symptoms)
 
         def file() -> Finding:
+            status, known_as = self.baseline.status(symptom, self._mended())
             return self.findings.file(
-                signature,
+                symptom,
                 counterexample,
                 found,
-                status=self.baseline.status(signature),
+                status=status,
+                known_as=known_as,
                 replays=replays,
                 state=state,
                 hits=(0 if known is kind.finding else 1) if again else 1 + kind.waiting,
                 found_after=after,
-                finished=finished,
             )
 
         finding = self._saved(file, counterexample)
@@ -740,8 +805,48 @@ class Nightly:
             kind.finding, kind.waiting, kind.settling = finding, 0, False
         if first:
             self._show.filed(finding, first=True)
+        self._without_device(finding)
+        if another:
+            self._show.said(f"{finding.signature.name} was met in another way: {symptom.signature}")
+
+    def _without_device(self, finding: Finding) -> None:
+        """Have what was found on a device replayed without one, once for each counterexample."""
+        asked = finding.signature.id, finding.counterexample.operations
+        if finding.counterexample.device and finding.interpreted is None and asked not in self._interpreting:
+            self._interpreting.append(asked)
+            self._first.append(self._task("interpret", None, path=str(finding.path), key=finding.signature.id))
+
+    def _take_reduced(self, id: str, settled: Settled) -> None:
+        finding = self.findings.by_id[id]
+        best = settled.counterexample
+        if settled.replays == settled.tried and len(best.operations) < len(finding.counterexample.operations):
+            self._saved(lambda: self.findings.shorten(finding, best, settled.symptom), best)
+            self._show.filed(finding, first=False)
+            self._without_device(finding)
+
+    def _take_interpreted(self, id: str, told: Replayed) -> None:
+        finding = self.findings.by_id[id]
+        finding.interpreted = told
+        self._dirty[id] = finding
+        if finding.interpreter is not None:
+            self._show.said(f"{finding.signature.name} {finding.interpreter['told']}")
+
+    def _mended(self) -> list[str]:
+        """What the baseline knows and this campaign has seen run clean."""
+        return [signature.id for signature in self.result.fixed]
+
+    def _judge(self) -> None:
+        """The statuses of this campaign's findings, now that all is known that the baseline's replays have shown."""
+        for finding in self.findings.now():
+            before = finding.status, finding.known_as
+            finding.status, finding.known_as = self.baseline.status(finding.symptoms[0], self._mended())
+            if before != (finding.status, finding.known_as):
+                self._dirty[finding.signature.id] = finding
 
     def _take_verified(self, id: str, fails: bool) -> None:
+        if id.startswith(_OWN):
+            self.findings.by_id[id.removeprefix(_OWN)].stale = not fails
+            return
         entry = self.baseline.entries[id]
         if not fails:
             if entry.status == KNOWN:
@@ -753,13 +858,29 @@ class Nightly:
         found = entry.counterexample
         self._show.said(f"[regressed] {entry.signature}")
         kind = self._kinds.setdefault(entry.signature, _Kind())
-        self._keep(kind, entry.signature, found, found, replays="1 of 1")
+        self._keep(kind, entry.symptoms[0], found, found, replays="1 of 1")
 
     # ---- what dies ---------------------------------------------------------------------------------------------------
 
     def _take_death(self, died: Died, before: int) -> None:
         task = died.task
         self._show.died(died)
+        self._note_death(died)
+        if task.kind == "settle":
+            self._file_as_found(task, f"a worker {died.how} while shrinking it")
+        elif task.kind == "verify":
+            self._take_verified(task.key, fails=True)
+        elif task.kind == "interpret":
+            self._take_interpreted(task.key, Replayed(NOT_RUN, f"a worker {died.how} at it"))
+        elif task.kind == "reduce":
+            self._show.said(f"{task.path} is kept as it was found: a worker {died.how} while shrinking it")
+        elif task.kind == "autopsy":
+            self._take_autopsy(task, died.how)
+        else:
+            self._take_dead_hunter(died, before)
+
+    def _note_death(self, died: Died) -> None:
+        task = died.task
         self.result.deaths.append(
             {
                 "how": died.how,
@@ -770,14 +891,6 @@ class Nightly:
                 "seconds": round(died.seconds, 3),
             }
         )
-        if task.kind == "settle":
-            self._file_as_found(task, f"a worker {died.how} while shrinking it")
-        elif task.kind == "verify":
-            self._take_verified(task.key, fails=True)
-        elif task.kind == "autopsy":
-            self._take_autopsy(task, died.how)
-        else:
-            self._take_dead_hunter(died, before)
 
     def _take_dead_hunter(self, died: Died, before: int) -> None:
         task, tally = died.task, self.result.tally
@@ -804,7 +917,7 @@ class Nightly:
                 lane.closed, lane.again = True, []
                 self._show.said(f"{lane.stream.name} is left alone from here on: {lane.deaths} workers died of it")
         unit = max(died.unit, task.first)
-        message = f"its process {died.how}"
+        message = f"{FATAL}{died.how}"
         alike = self._deaths_alike.setdefault((task.stream.target, engine, died.how), [])
         if len(alike) < _AUTOPSIES:
             # On disk before anything else, though as yet without its operations: the seed and the unit give them.
@@ -826,7 +939,7 @@ class Nightly:
         death: _Death = self._dying.pop(task.number)
         death.tried += 1
         death.died += how == death.how
-        if how == death.how:
+        if how == death.how and death.file.exists():  # it may have died before it could begin
             shutil.copyfile(death.file, death.file.with_suffix(".died"))
         if death.tried < REPLAYS:
             self._deaths.insert(0, death)
@@ -837,30 +950,39 @@ class Nightly:
         """What is known of a death, as a finding."""
         stream = death.lane.stream
         reproduced = death.file.with_suffix(".died")
-        message = f"its process {death.how}"
+        message = f"{FATAL}{death.how}"
         found = recorded(reproduced if death.died else death.file, stream, death.unit, message)
+        if self.plan.devices:
+            found = replace(found, device=f"one of the CUDA devices {', '.join(self.plan.devices)}")
         if not death.died:
             # All that the unit did; which operation it was is not known.
             found = replace(found, at=None, note="the worker's process died once, and not when the unit was run again")
         signature = signature_of(found)
         if not death.died:
             signature = replace(signature, operation="unknown")
+        status, known_as = self.baseline.status(Symptom(signature), self._mended())
         finding = self._saved(
             lambda: self.findings.file(
-                signature,
+                Symptom(signature),
                 found,
                 found,
-                status=self.baseline.status(signature),
+                status=status,
+                known_as=known_as,
                 replays=f"{death.died} of {death.tried}" if death.tried else "not replayed",
                 hits=death.waiting,
                 found_after=self.result.tally.operations,
-                finished=False,  # nobody shrinks what takes its process along
             ),
             found,
         )
         if finding is not None:
             if finding.hits == death.waiting:
                 self._show.filed(finding, first=True)
+            self._without_device(finding)
+            # What dies every time is shrunk in forked processes; what hangs would cost seconds for each of hundreds.
+            sure = death.died == REPLAYS and finding.counterexample == found and len(found.operations) > 1
+            if sure and not self.plan.devices and not death.how.startswith("hung"):
+                path = str(finding.path)
+                self._first.append(self._task("reduce", None, path=path, key=finding.signature.id))
             for alike in self._deaths_alike.values():
                 alike[:] = [finding if one is death else one for one in alike]
         _forget(str(death.hit))
@@ -903,8 +1025,14 @@ class Nightly:
             _forget(self._settles.pop(task.number)[0].path)
         for death in (*self._deaths, *self._dying.values()):
             self._file_death(death)
+        self._clear()
         if self._hits.exists() and not any(self._hits.iterdir()):
             self._hits.rmdir()
+
+    def _clear(self) -> None:
+        """What killed workers have left of their own."""
+        for left in (self._spool / "hits").glob(f"*/{SCRATCH}*"):
+            shutil.rmtree(left, ignore_errors=True)
 
     def _collect(self, task: Task) -> None:
         """What a worker had written down before it died, or was ended, and could not say."""

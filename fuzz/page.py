@@ -1,5 +1,5 @@
 """The campaign as a self-contained HTML page: what ran, what was checked, what was met, what was found, each finding
-with its picture.
+with its picture. And all campaigns of a folder as one: how fast, what was found, how to repeat each.
 
 A page asks for nothing outside itself, and everything that is shown is escaped. What a summary does not have (a
 timeline, coverage, what became of a finding) the page leaves out.
@@ -9,7 +9,7 @@ This room may not know: how a campaign runs; it is given the summary that is als
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +20,12 @@ from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 from reference import PROPERTIES
 
-from .chart import chart, heat, logarithmic
+from .chart import chart, curves, heat, logarithmic, stacks
 from .counterexample import Counterexample
 from .picture import NotDrawn, layout, picture
 from .show import describe
 
-__all__ = ["environment", "pictured", "render", "render_picture"]
+__all__ = ["environment", "pictured", "render", "render_history", "render_picture"]
 
 
 def environment() -> Environment:
@@ -104,6 +104,52 @@ def render(
                 }
                 for found, entry, (data, said) in zip(findings, summary["findings"], pictures, strict=True)
             ],
+        )
+    )
+    return _write(path, page)
+
+
+_STATUSES = ("new", "regressed", "known", "fixed")
+
+
+def render_history(campaigns: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """Write the page over `campaigns` (rows of a history as JSON, oldest first) and return its path. O(rows)."""
+    engines = sorted({engine for row in campaigns for engine in row["engines"]})
+    labels = [str(row["began"])[:10] for row in campaigns]
+    found: dict[str, dict[str, Any]] = {}
+    for place, row in enumerate(campaigns):
+        for entry in row["findings"]:
+            one = found.setdefault(
+                entry["signature"],
+                {**entry, "first": labels[place], "hits": 0, "cells": [""] * len(campaigns)},
+            )
+            one["hits"] += entry["hits"]
+            one.update(status=entry["status"], last=labels[place], message=entry["message"] or one["message"])
+            one["cells"][place] = entry["status"]
+    order = {status: place for place, status in enumerate(_STATUSES)}
+    rates = {
+        engine: [
+            row["engines"][engine]["operations"] / row["engines"][engine]["seconds"]
+            if row["engines"].get(engine, {}).get("seconds")
+            else None
+            for row in campaigns
+        ]
+        for engine in engines
+    }
+    counts = [
+        {status: sum(one["status"] == status for one in row["findings"]) for status in _STATUSES} for row in campaigns
+    ]
+    page = (
+        environment()
+        .get_template("history.html")
+        .render(
+            campaigns=list(zip(campaigns, counts, strict=True)),
+            statuses=_STATUSES,
+            labels=labels,
+            rates=curves(rates, labels),
+            counts=stacks(counts, labels),
+            findings=sorted(found.values(), key=lambda one: (order[one["status"]], one["property"], one["signature"])),
+            statements=_statements(),
         )
     )
     return _write(path, page)

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from reference import PROPERTIES
 
@@ -85,7 +86,8 @@ class CampaignPlan:
 
     engines: by name, the part of the time that each gets. properties: those whose violations count. workers: 0 for one
     a core. devices: a value of CUDA_VISIBLE_DEVICES for each worker; then one worker for each. hang: how long a worker
-    may say nothing. max_findings: so many new ones end the campaign; 0: its budget alone does.
+    may say nothing. database: a folder or a Redis (redis://host:port/0) in which Hypothesis keeps what it finds, for
+    all workers; "": none. max_findings: so many new ones end the campaign; 0: its budget alone does.
     """
 
     name: str = "custom"
@@ -100,6 +102,7 @@ class CampaignPlan:
     kernels: str = "auto"
     profile: str = "nightly"
     trace: str = ""
+    database: str = ""
     shrink: float = 20.0
     hang: float = 120.0
     memory: int = 4 << 30
@@ -133,6 +136,7 @@ class CampaignPlan:
                                 self.profile,
                                 self.trace,
                                 self.max_states,
+                                self.database if engine == "hypothesis" else "",
                             ),
                             share * variant.share,
                         )
@@ -140,7 +144,8 @@ class CampaignPlan:
         return found
 
     def to_json(self) -> dict[str, Any]:
-        return {**asdict(self), "engines": dict(self.engines)}
+        """For files, which others may read: without the database's password."""
+        return {**asdict(self), "engines": dict(self.engines), "database": _without_password(self.database)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> CampaignPlan:
@@ -181,6 +186,8 @@ def checked(plan: CampaignPlan) -> CampaignPlan:
         raise BadPlan("targets is empty; name at least one")
     if plan.engines.get("atheris", 0) > 0 and find_spec("atheris") is None:
         raise BadPlan("the engine atheris is an extra: pip install 'kvcore[atheris]', or leave it out of [engines]")
+    if "://" in plan.database and find_spec("redis") is None:
+        raise BadPlan("a database in a Redis is an extra: pip install 'kvcore[redis]', or give a folder, or none")
     if not plan.streams():
         raise BadPlan(f"no engine has a part of the time; give one of {', '.join(ENGINES)} a number above 0")
     return plan
@@ -231,6 +238,25 @@ def _text(key: str, value: Any) -> str:
     if not isinstance(value, str):
         raise BadPlan(f"{key} = {value!r} is not a string")
     return value
+
+
+def _database(key: str, value: Any) -> str:
+    """A folder, or the address of a Redis."""
+    name = _text(key, value)
+    if "://" in name:
+        try:
+            parts = urlsplit(name)
+            known = parts.scheme in ("redis", "rediss", "unix") and (parts.port is None or parts.port > 0)
+        except ValueError:
+            known = False
+        if not known:
+            raise BadPlan(f"{key} = {_without_password(name)!r}; give redis://host:port/0, or a folder")
+    return name
+
+
+def _without_password(url: str) -> str:
+    head, at, host = url.rpartition("@")
+    return f"{head.rpartition(':')[0]}:***@{host}" if at and "://" in url else url
 
 
 def _number(key: str, value: Any) -> int:
@@ -322,6 +348,7 @@ _KEYS: dict[str, Any] = {
     "kernels": _text,
     "profile": _one_of("nightly", "soak"),
     "trace": _text,
+    "database": _database,
     "shrink": _time,
     "hang": _time,
     "memory": _size,
@@ -333,7 +360,10 @@ _KEYS: dict[str, Any] = {
 
 def overruled(plan: CampaignPlan, changes: Mapping[str, Any]) -> CampaignPlan:
     """The plan with `changes` that are not None, checked. Raises BadPlan."""
-    return checked(replace(plan, **{name: value for name, value in changes.items() if value is not None}))
+    changes = {name: value for name, value in changes.items() if value is not None}
+    if "database" in changes:
+        _database("--database", changes["database"])
+    return checked(replace(plan, **changes))
 
 
 def known_keys() -> Iterable[str]:

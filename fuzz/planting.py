@@ -1,7 +1,8 @@
 """A copy of kvcore with a fault planted in its source, so that the code under test needs no switches.
 
 The copy is imported under a name of its own beside the real one (kvcore imports itself relatively), and the kvcore
-adapter drives it like any core. A change that does not apply exactly once is an error, never a skip: a fault that
+adapter drives it like any core. It is imported from memory: no file is written, so that nothing is left behind by a
+process that is killed. A change that does not apply exactly once is an error, never a skip: a fault that
 silently no longer exists would make the harness look better than it is.
 
 This room may not know: which faults there are.
@@ -10,9 +11,10 @@ This room may not know: which faults there are.
 from __future__ import annotations
 
 import hashlib
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,8 +41,37 @@ class Change:
     new: str
 
 
-_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
-"""Kept until the process ends: parts of a copy are imported late, and Triton reads its kernels' source again."""
+class _Copies(importlib.abc.MetaPathFinder, importlib.abc.ExecutionLoader):
+    """Finds and loads modules whose source is in memory. Tracebacks and `inspect.getsource`, by which Triton reads its
+    kernels, ask a module's loader where there is no file."""
+
+    def __init__(self) -> None:
+        self._sources: dict[str, tuple[str, str]] = {}  # by module: (what its file is called, text)
+
+    def add(self, name: str, texts: dict[str, str]) -> None:
+        """A package called `name` from the text of each of its files."""
+        for file, text in texts.items():
+            module = ".".join([name, *file.removesuffix(".py").split("/")]).removesuffix(".__init__")
+            self._sources[module] = f"{name}/{file}", text
+
+    def find_spec(
+        self, fullname: str, path: object = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if fullname not in self._sources:
+            return None
+        return importlib.util.spec_from_loader(fullname, self, is_package=self.is_package(fullname))
+
+    def is_package(self, fullname: str) -> bool:
+        return self.get_filename(fullname).endswith("/__init__.py")
+
+    def get_filename(self, fullname: str) -> str:
+        return self._sources[fullname][0]
+
+    def get_source(self, fullname: str) -> str:
+        return self._sources[fullname][1]
+
+
+_COPIES = _Copies()
 
 
 def changed(changes: Sequence[Change]) -> dict[str, tuple[str, str]]:
@@ -76,23 +107,10 @@ def plant(changes: Sequence[Change]) -> ModuleType:
     name = f"kvcore_planted_{digest}"
     if name in sys.modules:
         return sys.modules[name]
-    _FOLDERS.append(tempfile.TemporaryDirectory(prefix="planted-"))
-    folder = Path(_FOLDERS[-1].name)
-    for file, text in texts.items():
-        (folder / file).parent.mkdir(exist_ok=True)
-        (folder / file).write_text(text, encoding="utf-8")
-    spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
+    if _COPIES not in sys.meta_path:
+        sys.meta_path.insert(0, _COPIES)  # before whoever would look for a folder of that name
+    _COPIES.add(name, texts)
+    return importlib.import_module(name)
 
 
 def planted(changes: Sequence[Change]) -> TargetFactory:

@@ -15,6 +15,8 @@ Four passes, repeated until none helps or the deadline is reached:
 every operation, so that the last operation is the one at fault. What the drain phase did to show a fault is part of the
 list by then; it is drained again only where blocks that never come back are the fault itself.
 
+To ask whether two counterexamples are of one bug, `slipped` does the first three with any property accepted.
+
 This room may not know: any core, Hypothesis.
 """
 
@@ -45,7 +47,7 @@ from .counterexample import Counterexample, names
 from .run import Run, perform
 from .walk import Limits, Walk
 
-__all__ = ["Shrunk", "shrink"]
+__all__ = ["Shrunk", "shrink", "slipped"]
 
 Clock = Callable[[], float]
 
@@ -71,12 +73,14 @@ def shrink(
     seconds: float = 10.0,
     episodes: int = 1500,
     progress: Callable[[int, int], None] | None = None,
+    perform: Callable[..., Run] = perform,
 ) -> Shrunk:
     """Shrink until nothing helps or `seconds` of `clock` have passed. At most `episodes` fruitless episodes are
     searched.
 
-    `progress` is called with (operations left, replays). If the counterexample does not fail when judged strictly, it
-    comes back unchanged; if it fails sooner, with another property, that is the one that is kept."""
+    `progress` is called with (operations left, replays). `perform` runs a candidate, like `fuzz.run.perform`. If the
+    counterexample does not fail when judged strictly, it comes back unchanged; if it fails sooner, with another
+    property, that is the one that is kept."""
     strict = perform(
         factory, counterexample.configuration, counterexample.operations, counterexample.judging, strict=True
     )
@@ -88,7 +92,7 @@ def shrink(
             message=strict.violation.message,
             at=strict.at,
         )
-    shrinker = _Shrinker(counterexample, factory, clock, clock() + seconds, progress)
+    shrinker = _Shrinker(counterexample, factory, clock, clock() + seconds, progress, run=perform)
     finished = True
     try:
         if shrinker.try_(counterexample.configuration, list(counterexample.operations)):
@@ -101,6 +105,22 @@ def shrink(
     return Shrunk(shrinker.result(), shrinker.replays, finished)
 
 
+def slipped(
+    counterexample: Counterexample, factory: TargetFactory, *, clock: Clock, seconds: float = 2.0
+) -> Counterexample:
+    """Where a counterexample leads when any violation will do: reduced further, within `seconds` of `clock`, with
+    whatever property that ends at. The same one if nothing shorter fails, or it does not fail when judged strictly.
+
+    One fault shows in several properties, and most of its counterexamples lead to the same end."""
+    shrinker = _Shrinker(counterexample, factory, clock, clock() + seconds, None, any_property=True)
+    try:
+        if shrinker.try_(counterexample.configuration, list(counterexample.operations)):
+            shrinker.reduce()
+    except _OutOfTime:
+        pass
+    return shrinker.result()
+
+
 class _Shrinker:
     def __init__(
         self,
@@ -109,7 +129,11 @@ class _Shrinker:
         clock: Clock,
         deadline: float,
         progress: Callable[[int, int], None] | None,
+        any_property: bool = False,
+        run: Callable[..., Run] = perform,
     ) -> None:
+        self.run = run
+        self.any_property = any_property
         self.original = original
         self.factory = factory
         self.clock = clock
@@ -128,6 +152,7 @@ class _Shrinker:
             self.original,
             configuration=self.configuration,
             operations=tuple(self.operations),
+            property_id=self.violation.id,
             message=self.violation.message,
             at=self.at,
         )
@@ -145,7 +170,7 @@ class _Shrinker:
         self, configuration: Configuration, operations: list[Operation] | Callable[[Session], Iterator[Operation]]
     ) -> Run:
         drain = self.original.property_id == Release.id
-        return perform(self.factory, configuration, operations, self.original.judging, strict=True, drain=drain)
+        return self.run(self.factory, configuration, operations, self.original.judging, strict=True, drain=drain)
 
     def try_filled(self, configuration: Configuration, operations: list[Operation]) -> bool:
         """The same with every step scheduling all that its requests have: what a removed operation had computed for
@@ -156,7 +181,7 @@ class _Shrinker:
 
     def take(self, configuration: Configuration, run: Run) -> bool:
         violation = run.violation
-        if violation is None or violation.id != self.original.property_id:
+        if violation is None or (violation.id != self.original.property_id and not self.any_property):
             return False
         policy = run.session.judge.policy  # where the core cannot have what was asked for, it says what it has
         self.configuration = replace(
@@ -300,6 +325,8 @@ class _Shrinker:
         Ends when `episodes` in a row did not help, or when so many in a row failed and were reduced to nothing shorter
         that another is not likely to be.
         """
+        if not episodes:
+            return  # not even a target is made: it may be what makes one that takes its process along
         capabilities = self.factory(self.configuration).capabilities
         fruitless = reduced = 0
         number = 0

@@ -4,6 +4,10 @@
 divergence is the message with everything taken out that another run of the same bug would have otherwise: numbers,
 names, ids, lists, addresses, paths. Never in it: seeds, line numbers, sizes, how it was found.
 
+One bug has several signatures: it is met by several operations, breaks several properties, in several configurations.
+Each of these is a *symptom*, and `akin` says which symptoms are taken for one bug. That is a guess from outside, by
+three signs (docs/campaigns.md has how often each way of being wrong was measured).
+
 This room may not know: files of findings, baselines, any core.
 """
 
@@ -12,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -20,7 +25,7 @@ from properties.operations import Configuration, Operation
 
 from .counterexample import Counterexample
 
-__all__ = ["Signature", "configuration_class", "divergence", "signature_of"]
+__all__ = ["Signature", "Symptom", "akin", "configuration_class", "divergence", "signature_of", "symptom_of"]
 
 DRAIN = "drain"
 """Stands for the kind of operation where the state after all of them is at fault."""
@@ -123,3 +128,85 @@ def signature_of(found: Counterexample) -> Signature:
 
 def _kind(operations: Sequence[Operation], at: int | None) -> str:
     return operations[at].op if at is not None and 0 <= at < len(operations) else DRAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """One way to meet a bug.
+
+    leads_to: the signature that its counterexample ends at where any violation will do; None if that was not tried.
+    kinds: of its operations, in the order of the alphabet, a lookup taken for the allocation that hits the same; () if
+    it was not shrunk at all. shrunk: to the end.
+    """
+
+    signature: Signature
+    leads_to: Signature | None = None
+    kinds: tuple[str, ...] = ()
+    shrunk: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        leads = self.leads_to
+        return {
+            "signature": self.signature.to_json(),
+            "leads_to": leads.to_json() if leads is not None else None,
+            "kinds": list(self.kinds),
+            "shrunk": self.shrunk,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Symptom:
+        """What `to_json` wrote. Raises KeyError or TypeError."""
+        leads = data["leads_to"]
+        return cls(
+            Signature.from_json(data["signature"]),
+            Signature.from_json(leads) if leads is not None else None,
+            tuple(str(kind) for kind in data["kinds"]),
+            bool(data["shrunk"]),
+        )
+
+
+def symptom_of(
+    found: Counterexample,
+    signature: Signature | None = None,
+    *,
+    end: Counterexample | None = None,
+    shrunk: bool = True,
+) -> Symptom:
+    """The symptom of a counterexample that was shrunk, perhaps to the end. end: what `fuzz.shrink.slipped` made of it.
+    O(operations)."""
+    kinds = sorted("allocate" if operation.op == "lookup" else operation.op for operation in found.operations)
+    leads_to = signature_of(end) if end is not None else None
+    return Symptom(signature or signature_of(found), leads_to, tuple(kinds), shrunk)
+
+
+def akin(one: Symptom, other: Symptom) -> bool:
+    """Are both of one bug, as far as can be told? Symmetric, not transitive. O(operations).
+
+    - They tell of the same divergence of the same property, and their operations are the same but for one or two, or
+      one in another's place: the same fault in another operation's, or another configuration's, clothes. What was not
+      shrunk to the end may have more.
+    - They are met by the same operation, and one of them leads to the other's divergence there.
+    - They are of the same operations in another order: what is freed, then completed, or completed, then freed.
+    """
+    if one.signature.target != other.signature.target:
+        return False
+    if one.signature.alike(other.signature) and (_near(one, other) or not (one.shrunk and other.shrunk)):
+        return True
+    if _leads(one, other) or _leads(other, one):
+        return True
+    return bool(one.kinds) and one.kinds == other.kinds
+
+
+def _leads(one: Symptom, other: Symptom) -> bool:
+    """Does the one end as the other, with nothing but the operation that met it? What is met elsewhere is more often
+    another bug, which a shorter list only laid bare."""
+    end = one.leads_to
+    if end is None or not end.alike(other.signature):
+        return False
+    return end.operation == one.signature.operation == other.signature.operation
+
+
+def _near(one: Symptom, other: Symptom) -> bool:
+    """The same operations but for two, one in another's place counted as two."""
+    first, second = Counter(one.kinds), Counter(other.kinds)
+    return ((first - second) + (second - first)).total() <= 2

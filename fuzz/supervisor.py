@@ -26,11 +26,11 @@ from typing import Protocol
 
 from .worker import LOST_DEVICE, OUT_OF_MEMORY, Spool, Task, TaskResult, main
 
-__all__ = ["Died", "Done", "Executor", "Workers"]
+__all__ = ["BACK_OFF", "Clock", "Died", "Done", "Executor", "ExecutorLost", "Workers"]
 
 Clock = Callable[[], float]
 
-_BACK_OFF = (0.0, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+BACK_OFF = (0.0, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds before a place's next process, by how many in a row have died before they finished a task."""
 
 
@@ -50,7 +50,8 @@ class Done:
 @dataclass(frozen=True, slots=True)
 class Died:
     """A worker died of a task, or had to be ended. how: a sentence's rest, without numbers that change from run to run.
-    unit, operations: what it had begun, and how many of this task it had done; unit is -1 if it had begun nothing."""
+    unit, operations: what it had begun, and how many of this task it had done; unit is -1 if it had begun nothing.
+    lost: it went with its machine, which says nothing of the task."""
 
     task: Task
     how: str
@@ -58,10 +59,15 @@ class Died:
     operations: int
     seconds: float
     pid: int
+    lost: bool = False
+
+
+class ExecutorLost(Exception):
+    """Nothing will run tasks any more. Says why."""
 
 
 class Executor(Protocol):
-    """What runs tasks."""
+    """What runs tasks. Any method may raise ExecutorLost."""
 
     def idle(self) -> int: ...
 
@@ -261,7 +267,7 @@ class Workers:
         place.connection.close()
         place.process = place.connection = place.task = None
         place.deaths += 1
-        place.not_before = self._clock() + _BACK_OFF[min(place.deaths, len(_BACK_OFF) - 1)]
+        place.not_before = self._clock() + BACK_OFF[min(place.deaths, len(BACK_OFF) - 1)]
         if task is None:
             return []
         spent = self._clock() - place.since

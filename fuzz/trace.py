@@ -32,7 +32,7 @@ import numpy as np
 from properties.operations import Allocate, Append, Complete, Dispatch, Free, Operation, Tokens
 from properties.session import Outcome, Session
 from properties.target import Capability, Target
-from reference import Release, Violation
+from reference import Policy, Release, Violation
 
 __all__ = [
     "MAX_HASH_ID",
@@ -43,6 +43,7 @@ __all__ = [
     "Stalled",
     "TraceError",
     "TraceReport",
+    "cannot_trace",
     "expand",
     "read_trace",
     "run_trace",
@@ -175,6 +176,13 @@ def expand(hash_ids: Sequence[int], length: int) -> array[int]:
     tokens = array("i")
     tokens.frombytes((first[:, None] + _OFFSETS).ravel()[:length].tobytes())
     return tokens
+
+
+def cannot_trace(policy: Policy) -> str:
+    """Why a core with this policy cannot run a trace; "" if it can. The schedule admits whole requests, in chunks."""
+    if policy.admission == "step":
+        return "its scheduler takes blocks at admission, and the target's policy takes them by the step"
+    return "" if policy.chunks else "its scheduler prefills in chunks, and the target's policy has none"
 
 
 # ---- the schedule ----------------------------------------------------------------------------------------------------

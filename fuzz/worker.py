@@ -5,7 +5,8 @@ of the stream's seed and of the units' numbers; the clock only says when to stop
 bug that is hit a thousand times must not hide the next one. Each hit is on disk before anything else is done with it,
 the first few of a kind in full, the others counted. A *settle* shrinks one hit, replays it three times and says what it
 is. An *autopsy* does one unit again with every operation written down before it is applied, after a worker has died of
-it. A *verify* replays what the baseline knows.
+it; a *reduce* shrinks what that has told. A *verify* replays what the baseline knows; an *interpret* replays on the CPU
+what was found on a device.
 
 Before each unit a line is put over the one before in a file of fixed size, the *spool*: if the process dies, that is
 what it was doing; while it changes, the process is alive.
@@ -37,22 +38,25 @@ from properties.target import Capability, Target, TargetFactory
 from properties.targets import load
 from reference import Crash, Release
 
+from .apart import INTERPRETED, Replayed, replayed
 from .counterexample import Counterexample, Unreadable, read, versions, write
-from .engines import Tally, hypothesis, kernels, swarm, trace
+from .engines import Tally, hypothesis, kernels, stored, swarm, trace
 from .explore import Plan as ExplorePlan
 from .explore import Space, explore
+from .forked import Deaths, forked
 from .guided import guided
 from .processes import follow_parent
 from .run import LONG, Judging, Run, kernel_laws, perform
 from .show import Timeline
-from .shrink import shrink
-from .signature import Signature, signature_of
+from .shrink import shrink, slipped
+from .signature import Signature, Symptom, signature_of, symptom_of
 from .trace import read_trace
 from .walk import Limits
 
 __all__ = [
     "LOST_DEVICE",
     "OUT_OF_MEMORY",
+    "SCRATCH",
     "UNITS",
     "Hit",
     "LostDevice",
@@ -62,6 +66,7 @@ __all__ = [
     "Task",
     "TaskResult",
     "main",
+    "on_device",
     "perform_task",
     "recorded",
     "spaces",
@@ -82,6 +87,12 @@ KEPT = 4
 
 REPLAYS = 3
 
+_device = ""
+"""The device that this process was given; "" for none."""
+
+SCRATCH = "explore-"
+"""How a folder in a task's folder begins that is needed only while the task runs."""
+
 
 class LostDevice(Exception):
     """The CUDA context of this process is gone: nothing more can be run in it."""
@@ -91,7 +102,8 @@ class LostDevice(Exception):
 class Stream:
     """A source of units: one engine on one target under one configuration, with a seed of its own.
 
-    configuration: its name. trace: a file for the trace engine; "" for the built-in one.
+    configuration: its name. trace: a file for the trace engine; "" for the built-in one. database: where Hypothesis
+    keeps what it finds; "" for nowhere.
     """
 
     target: str
@@ -103,6 +115,7 @@ class Stream:
     profile: str = "nightly"
     trace: str = ""
     max_states: int = 3000
+    database: str = ""
 
     @property
     def name(self) -> str:
@@ -112,7 +125,9 @@ class Stream:
 @dataclass(frozen=True, slots=True)
 class Task:
     """One thing to do. hunt: units `first` to `first + count` of `stream`, within `seconds`. settle: the hit in `path`,
-    shrinking for at most `seconds`. autopsy: unit `first`. verify: `path`. folder: where hits go. number: its own.
+    shrinking for at most `seconds`. autopsy: unit `first`. verify: `path`. interpret: `path`, which was found on a
+    device, on the CPU. reduce: `path`, which takes its process along, for at most `seconds`. folder: where hits go.
+    number: its own.
     """
 
     kind: str
@@ -128,8 +143,8 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """One violation. key: its first signature, judged strictly. path: where it is; "" if it was only counted, or if it
-    could not be written: then `inline` is the counterexample and `error` says why.
+    """One violation. key: its first signature, judged strictly. unit: -1 for what a database had. path: where it is; ""
+    if it was only counted, or if it could not be written: then `inline` is the counterexample and `error` says why.
     """
 
     key: Signature
@@ -148,7 +163,7 @@ class Settled:
     """
 
     counterexample: Counterexample
-    signature: Signature
+    symptom: Symptom
     replays: int
     tried: int
     found: Counterexample
@@ -158,18 +173,21 @@ class Settled:
 
 @dataclass(slots=True)
 class TaskResult:
-    """What came of a task. following: the first unit that was not done. error: a traceback, if the harness failed."""
+    """What came of a task. following: the first unit that was not done. interpreted: what became of a replay without
+    the device. error: a traceback, if the harness failed. warnings: sentences about what it had to do without."""
 
     task: Task
     tally: Tally = field(default_factory=Tally)
     following: int = 0
     hits: list[Hit] = field(default_factory=list)
     settled: Settled | None = None
+    interpreted: Replayed | None = None
     fails: str | None = None
     exhausted: bool = False
     seconds: float = 0.0
     cpu: float = 0.0
     error: str = ""
+    warnings: list[str] = field(default_factory=list)
 
 
 class Spool:
@@ -247,6 +265,11 @@ def _hunt(task: Task, result: TaskResult, spool: Spool, factory: TargetFactory |
 
     begin(task.first)
     began = monotonic()
+    if stream.database and stream not in _reused:
+        _reused.add(stream)
+        found = stored(factory, stream.target, stream.judging, result.tally, _database(stream, result))
+        if found is not None:
+            result.hits.append(_hit(found, factory, task, -1, result.tally.operations))
     while result.following < last and monotonic() < deadline and not result.exhausted:
         found, following = _units(stream, factory, result, deadline, last, task.folder, begin)
         unit = following - 1
@@ -279,7 +302,7 @@ def _units(
     if stream.engine == "walk":
         return swarm(*place, limits=stream.limits, **arguments)
     if stream.engine == "hypothesis":
-        return hypothesis(*place, profile=stream.profile, **arguments)
+        return hypothesis(*place, profile=stream.profile, database=_database(stream, result), **arguments)
     if stream.engine == "kernels":
         return kernels(*place, **arguments)
     begin(first)
@@ -292,7 +315,20 @@ def _units(
         result.exhausted = True
         found, _ = trace(factory, stream.target, read_trace(_trace_file(stream)), stream.judging, tally)
         return found, first + 1
-    return _explored(stream, factory, result, deadline, begin), first + 1
+    return _explored(stream, factory, result, deadline, folder, begin), first + 1
+
+
+_reused: set[Stream] = set()
+"""Streams of which this process has tried what their database had: once, for a unit shall do the same everywhere."""
+
+
+def _database(stream: Stream, result: TaskResult) -> Any:
+    """Hypothesis's, or None."""
+    if not stream.database:
+        return None
+    from .examples import examples
+
+    return examples(stream.database, f"{stream.target} {stream.configuration}", result.warnings.append)
 
 
 def _trace_file(stream: Stream) -> str:
@@ -313,7 +349,12 @@ def spaces() -> Iterator[Space]:
 
 
 def _explored(
-    stream: Stream, factory: TargetFactory, result: TaskResult, deadline: float, begin: Callable[[int], None]
+    stream: Stream,
+    factory: TargetFactory,
+    result: TaskResult,
+    deadline: float,
+    folder: str,
+    begin: Callable[[int], None],
 ) -> Counterexample | None:
     """One space, as far as its bound or the deadline lets it."""
     unit = result.following
@@ -335,9 +376,11 @@ def _explored(
             raise KeyboardInterrupt  # how an exploration is told to end
         return now
 
-    with TemporaryDirectory(prefix="explore-") as folder:
+    # In the campaign's own folder, which clears what a process leaves that is killed here.
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=SCRATCH, dir=folder) as states:
         plan = ExplorePlan(
-            stream.target, every[unit], Path(folder), stream.judging, max_states=stream.max_states, memory=0
+            stream.target, every[unit], Path(states), stream.judging, max_states=stream.max_states, memory=0
         )
         explored = explore(plan, factory, clock, lambda *_: None)
     tally = result.tally
@@ -348,6 +391,7 @@ def _explored(
 
 def _hit(found: Counterexample, factory: TargetFactory, task: Task, unit: int, operations: int) -> Hit:
     """Write it down, then look at it once more, strictly."""
+    found = replace(found, device=_device)
     loose = signature_of(found)
     count, key = _seen.get(loose, (0, loose))
     path, inline, error = "", None, ""
@@ -412,8 +456,12 @@ def settle(
         else:
             count = original
     beat()
+    symptom = Symptom(signature_of(best))
+    if best is not found:
+        symptom = symptom_of(best, end=slipped(best, factory, clock=monotonic), shrunk=finished)
+    beat()
     state = _state(best, factory)
-    return Settled(best, signature_of(best), count, REPLAYS, found, state, finished)
+    return Settled(best, symptom, count, REPLAYS, found, state, finished)
 
 
 def _replays(found: Counterexample, factory: TargetFactory, strict: bool) -> int:
@@ -487,6 +535,42 @@ def _verify(task: Task, result: TaskResult, spool: Spool) -> None:
     result.fails = run.violation.id if run.violation is not None else ""
 
 
+def _interpret(task: Task, result: TaskResult, spool: Spool) -> None:
+    """Replay what was found on a device in a process that has none, with Triton's interpreter."""
+    spool.say(task.number, 0, 0)
+    result.interpreted = replayed(
+        Path(task.path), timeout=task.seconds, environment=INTERPRETED, beat=lambda: spool.say(task.number, 0, 0)
+    )
+
+
+def _reduce(task: Task, result: TaskResult, spool: Spool) -> None:
+    """Shrink what takes its process along, each candidate in a process forked for it. Nothing is settled if it does not
+    die there."""
+    found = read(Path(task.path))
+    factory = load(found.target)
+    spool.say(task.number, 0, 0)
+    status, begun, _ = forked(factory, found.configuration, found.operations, found.judging, strict=True, drain=True)
+    if not status or not begun:
+        return
+    deaths = Deaths(status, found.message)
+    shrunk = shrink(
+        found,
+        factory,
+        clock=monotonic,
+        seconds=task.seconds,
+        episodes=0,
+        progress=lambda *_: spool.say(task.number, 0, 0),
+        perform=deaths,
+    )
+    best, count = shrunk.counterexample, 0
+    for _ in range(REPLAYS):
+        run = deaths(factory, best.configuration, best.operations, best.judging, strict=True)
+        count += run.violation is not None
+        spool.say(task.number, 0, 0)
+    symptom = symptom_of(best, shrunk=shrunk.finished)
+    result.settled = Settled(best, symptom, count, REPLAYS, found, "", shrunk.finished)
+
+
 # ---- an autopsy ------------------------------------------------------------------------------------------------------
 
 
@@ -495,7 +579,8 @@ def _autopsy(task: Task, result: TaskResult, spool: Spool) -> None:
     dies is read by `recorded`."""
     assert task.stream is not None
     with _recording(Path(task.path), load(task.stream.target)) as factory:
-        _hunt(replace(task, kind="hunt", count=1), result, spool, factory)
+        stream = replace(task.stream, database="")  # which is not the unit's doing
+        _hunt(replace(task, kind="hunt", count=1, stream=stream), result, spool, factory)
 
 
 @contextmanager
@@ -582,6 +667,8 @@ _DO: dict[str, Callable[[Task, TaskResult, Spool], None]] = {
     "hunt": _hunt,
     "settle": _settle,
     "verify": _verify,
+    "interpret": _interpret,
+    "reduce": _reduce,
     "autopsy": _autopsy,
 }
 
@@ -601,12 +688,19 @@ def _limit(memory: int) -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (memory, hard))
 
 
+def on_device(device: str) -> None:
+    """From now on what this process finds was found on `device`, a value of CUDA_VISIBLE_DEVICES; "" for the CPU."""
+    global _device
+    _device = f"CUDA device {device}" if device else ""
+
+
 def main(connection: Any, spool: str, memory: int, device: str) -> None:
     """A worker process: takes tasks from `connection` and gives results until there are no more."""
     follow_parent()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if device:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
+        on_device(device)
     _limit(memory)
     place = Spool(Path(spool))
     while True:

@@ -77,10 +77,12 @@ class ToyTarget(Adapter):
         return StepView(work)
 
     def complete(self, handle):
+        size, index = self.core.size, self.core.index
         for request, count in handle:
+            before = self.computed[request]
             self.computed[request] += count
-            for end in range(self.core.size, self.computed[request] + 1, self.core.size):
-                self.core.index[tuple(self.tokens[request][:end])] = self.tables[request][end // self.core.size - 1]
+            for end in range(before - before % size + size, before + count + 1, size):
+                index[tuple(self.tokens[request][:end])] = self.tables[request][end // size - 1]
 
     def free(self, request):
         self.core.release(self.tables.pop(request))

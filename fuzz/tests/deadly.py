@@ -1,6 +1,7 @@
 """Targets that take their process with them, for tests of the supervisor: `--target fuzz.tests.deadly:killed`.
 
-Each behaves until a reset of a pool of one certain size, which a walk draws about once in a hundred episodes.
+Each behaves until a pool of one certain size is reset after something was allocated, which a walk does about once in a
+hundred episodes.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from typing import Any
 
 from fuzz.planting import planted
 from fuzz.zoo import find
@@ -23,8 +25,14 @@ _SIZES = (5, 4)
 
 def _deadly(die: Callable[[], None]) -> Callable[[Configuration], Target]:
     class Deadly(KvcoreTarget):
+        used = False
+
+        def allocate(self, *arguments: Any) -> Any:
+            self.used = True
+            return super().allocate(*arguments)
+
         def reset(self) -> None:
-            if (self.policy.num_blocks, self.policy.block_size) == _SIZES:
+            if self.used and (self.policy.num_blocks, self.policy.block_size) == _SIZES:
                 die()
             super().reset()
 
@@ -53,6 +61,14 @@ def unloadable(configuration: Configuration) -> Target:
     """Its process dies of making one; in the main process, which only asks what it can do, it does not."""
     if multiprocessing.parent_process() is not None:
         os._exit(9)
+    return KvcoreTarget(configuration)
+
+
+def on_a_device(configuration: Configuration) -> Target:
+    """kvcore that publishes at dispatch, where its process was given a device: a stand-in for kernels that only fail
+    there."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES"):
+        return find("NV-7").factory()(configuration)
     return KvcoreTarget(configuration)
 
 

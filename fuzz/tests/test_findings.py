@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from fuzz import ci
 from fuzz.baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
-from fuzz.counterexample import Counterexample
+from fuzz.counterexample import Counterexample, read
 from fuzz.findings import Finding, Findings
 from fuzz.history import BadHistory, History
 from fuzz.nightly import CampaignResult
+from fuzz.page import render
 from fuzz.plans import READY, BadPlan, CampaignPlan, Keep, known_keys, ready
-from fuzz.signature import divergence, signature_of
+from fuzz.signature import Symptom, akin, divergence, signature_of, symptom_of
 from fuzz.touched import STATES
-from properties.operations import Allocate, Configuration, Free
+from properties.operations import Allocate, Complete, Configuration, Dispatch, Free, Lookup, Operation
 from reference import PROPERTIES
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +40,16 @@ FOUND = Counterexample(
     engine="walk",
     seed="7/3",
 )
+
+
+LATER = replace(FOUND, operations=(Allocate("a", (1, 2)), Dispatch(1, (("a", 2),)), Free("a")), at=1)
+"""The same divergence, met at another operation."""
+
+
+def unlike(number: int = 1, message: str = "a hit has another history", **changes: Any) -> Counterexample:
+    """Another bug's, for each number another one's."""
+    operations = (*FOUND.operations, *(Allocate(f"b{place}", (3,)) for place in range(2 * number)))
+    return replace(FOUND, operations=operations, message=f"{'x' * number} {message}", **changes)
 
 
 # ---- signatures ------------------------------------------------------------------------------------------------------
@@ -79,22 +94,112 @@ def test_nothing_that_changes_from_run_to_run_is_left_of_a_message() -> None:
     assert divergence(said) == "append ended in ValueError: <Pool object at ADDRESS> in pool.py, line N: LIST != LIST"
 
 
+# ---- which are of one bug --------------------------------------------------------------------------------------------
+
+
+def _symptom(operations: Sequence[Operation], message: str = "it is held", ends: str = "", **more: Any) -> Symptom:
+    found = replace(FOUND, operations=tuple(operations), at=len(operations) - 1, message=message, **more)
+    return symptom_of(found, end=replace(found, message=ends) if ends else None)
+
+
+A, B, D, C, F, L = (
+    Allocate("a", (1,)),
+    Allocate("b", (2,)),
+    Dispatch(1, (("a", 1),)),
+    Complete(1),
+    Free("a"),
+    Lookup((1,)),
+)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        (_symptom([A, D, F]), _symptom([A, D, F], configuration=Configuration(3, reuse="last_token")), True),
+        (_symptom([A, D, C]), _symptom([A, D, C, F]), True),
+        (_symptom([A, D, F]), _symptom([A, D, C]), True),
+        (_symptom([A]), _symptom([A, D, C, F]), False),
+        (_symptom([A]), replace(_symptom([A, D, C, F]), shrunk=False), True),
+        (_symptom([A, D, F]), _symptom([B, A, D, F], "one is too many", ends="it is held"), True),
+        (_symptom([A, D, F]), _symptom([B, A, D, C], "one is too many", ends="it is held"), False),
+        (_symptom([A, D, F]), _symptom([B, A, D, F], "one is too many", ends="there are none"), False),
+        (_symptom([A, D, F, C]), _symptom([A, D, C, F], "one is too many"), True),
+        (_symptom([A, D, C, L]), _symptom([B, A, D, C], "one is too many"), True),
+        (_symptom([A, D, F, C]), _symptom([A, D, C], "one is too many"), False),
+        (_symptom([A, D, F]), _symptom([A, D, F], target="my.own:core"), False),
+        (Symptom(signature_of(FOUND)), Symptom(signature_of(unlike())), False),
+    ],
+    ids=[
+        "another configuration",
+        "one operation more",
+        "one operation in another's place",
+        "three operations more",
+        "three more, not shrunk to the end",
+        "it leads to the other",
+        "it leads there at another operation",
+        "it leads elsewhere",
+        "another order",
+        "a lookup for an allocation",
+        "fewer operations",
+        "another target",
+        "nothing in common, nothing shrunk",
+    ],
+)
+def test_what_is_taken_for_one_bug(one: Symptom, other: Symptom, same: bool) -> None:
+    assert akin(one, other) == akin(other, one) == same
+    assert akin(one, one)
+    assert Symptom.from_json(json.loads(json.dumps(one.to_json()))) == one
+
+
 # ---- the folder ------------------------------------------------------------------------------------------------------
 
 
 def _file(findings: Findings, found: Counterexample = FOUND, status: str = NEW, **options: object) -> Finding:
-    return findings.file(signature_of(found), found, found, status=status, replays="3 of 3", **options)  # type: ignore[arg-type]
+    return findings.file(symptom_of(found), found, found, status=status, replays="3 of 3", **options)  # type: ignore[arg-type]
 
 
 def test_a_thousand_hits_are_one_directory_with_a_count_and_a_few_examples(tmp_path: Path) -> None:
     findings = Findings(tmp_path, Keep(examples=3), NOW)
-    for number in range(1000):
-        _file(findings, replace(FOUND, seed=f"7/{number}"))
+    for number in range(50):
+        _file(findings, replace(FOUND, seed=f"7/{number}"), hits=20)
     assert len(list(tmp_path.iterdir())) == 1
     (finding,) = Findings(tmp_path, Keep(), NOW)
     assert (finding.total, finding.hits) == (1000, 0), "hits of an earlier campaign are counted, and not as this one's"
     assert len(list(finding.directory.glob("found*.json"))) == 3
     assert len(finding.seeds) == 10
+
+
+def test_another_way_to_meet_a_bug_joins_its_finding_and_is_kept(tmp_path: Path) -> None:
+    findings = Findings(tmp_path, Keep(), NOW)
+    finding = _file(findings)
+    assert _file(findings, LATER, hits=7) is finding
+    assert _file(findings, unlike()) is not finding
+    assert (finding.hits, finding.counterexample, finding.status) == (8, FOUND, NEW)
+    path = finding.variant_path(signature_of(LATER))
+    assert read(path) == LATER
+    (variant,) = finding.to_json()["variants"]
+    assert variant["signature"] == signature_of(LATER).to_json() and str(path) in variant["replay"]
+    assert str(path) in (finding.directory / "README.md").read_text()
+
+    # Another campaign knows it again by either, and by what is akin to either alone.
+    again = Findings(tmp_path, Keep(), NOW)
+    assert [one.symptoms for one in again if one.variants] == [finding.symptoms]
+    assert _file(again, LATER).directory == finding.directory
+    third = replace(LATER, operations=(*LATER.operations, Complete(1)), at=3)
+    assert _file(again, third).directory == finding.directory
+    for gone in ("finding.json", "state.txt"):
+        (finding.directory / gone).unlink(missing_ok=True)
+    by_files = next(one for one in Findings(tmp_path, Keep(), NOW) if one.directory == finding.directory)
+    assert {one.signature for one in by_files.symptoms} == {signature_of(one) for one in (FOUND, LATER, third)}
+
+
+def test_nothing_new_joins_what_was_mended(tmp_path: Path) -> None:
+    _file(Findings(tmp_path, Keep(), NOW), status=FIXED)
+    findings = Findings(tmp_path, Keep(), NOW)
+    assert _file(findings, LATER).directory.name == signature_of(LATER).name
+    stale = Findings(tmp_path / "stale", Keep(), NOW)
+    _file(stale).stale = True
+    assert _file(stale, LATER).directory.name == signature_of(LATER).name
 
 
 def test_a_shorter_counterexample_takes_the_place_of_a_longer_one(tmp_path: Path) -> None:
@@ -119,8 +224,8 @@ def test_a_directory_with_nothing_but_its_counterexample_is_a_finding(tmp_path: 
 def test_old_findings_go_and_new_ones_never(tmp_path: Path) -> None:
     long_ago = Findings(tmp_path, Keep(), NOW - timedelta(days=40))
     for number, status in enumerate((NEW, REGRESSED, KNOWN, FIXED)):
-        _file(long_ago, replace(FOUND, message=f"{'x' * (number + 1)} is held"), status)
-    _file(Findings(tmp_path, Keep(), NOW), replace(FOUND, message="young"), KNOWN)
+        _file(long_ago, unlike(number + 1), status)
+    _file(Findings(tmp_path, Keep(), NOW), unlike(9), KNOWN)
     findings = Findings(tmp_path, Keep(days=30), NOW)
     assert len(findings.tidy()) == 2
     assert sorted(finding.status for finding in Findings(tmp_path, Keep(), NOW)) == [KNOWN, NEW, REGRESSED]
@@ -129,7 +234,7 @@ def test_old_findings_go_and_new_ones_never(tmp_path: Path) -> None:
 def test_too_much_is_cut_down_to_the_cap_fixed_ones_first(tmp_path: Path) -> None:
     findings = Findings(tmp_path, Keep(), NOW)
     for number, status in enumerate((KNOWN, FIXED, NEW)):
-        _file(findings, replace(FOUND, message=f"{'x' * (number + 1)} is held"), status)
+        _file(findings, unlike(number + 1), status)
     size = sum(path.stat().st_size for path in tmp_path.rglob("*.*"))
     gone = Findings(tmp_path, Keep(disk=size - 1), NOW).tidy()
     assert len(gone) == 1
@@ -143,18 +248,49 @@ def test_too_much_is_cut_down_to_the_cap_fixed_ones_first(tmp_path: Path) -> Non
 
 def test_a_baseline_keeps_its_bytes_and_tells_the_four_statuses(tmp_path: Path) -> None:
     baseline = Baseline()
-    signature = signature_of(FOUND)
-    assert baseline.status(signature) == NEW
-    baseline.accept(signature, FOUND)
-    assert baseline.status(signature) == KNOWN
-    baseline.mend([signature.id])
-    assert baseline.status(signature) == REGRESSED
+    symptom = symptom_of(FOUND)
+    id = symptom.signature.id
+    assert baseline.status(symptom) == (NEW, "")
+    baseline.accept([symptom], FOUND)
+    assert baseline.status(symptom) == (KNOWN, id)
+    baseline.mend([id])
+    assert baseline.status(symptom) == (REGRESSED, id)
     path = baseline.write(tmp_path / "baseline.json")
     before = path.read_bytes()
     loaded = Baseline.load(path)
     assert loaded == baseline
     assert loaded.write(path).read_bytes() == before
     assert Baseline.load(tmp_path / "none.json") == Baseline()
+
+
+def test_another_way_to_meet_a_known_bug_is_known_until_that_is_mended(tmp_path: Path) -> None:
+    baseline = Baseline()
+    symptom, other = symptom_of(FOUND), symptom_of(LATER)
+    baseline.accept([symptom], FOUND)
+    assert baseline.status(other) == (KNOWN, symptom.signature.id)
+    assert baseline.status(symptom_of(unlike())) == (NEW, "")
+    assert baseline.status(other, mended=[symptom.signature.id]) == (NEW, ""), "the known one runs clean by now"
+    baseline.mend([symptom.signature.id])
+    assert baseline.status(other) == (NEW, ""), "what is only akin to a mended one may be anything"
+
+    baseline.accept([other], LATER, known_as=symptom.signature.id)
+    (entry,) = Baseline.load(baseline.write(tmp_path / "baseline.json")).entries.values()
+    assert (entry.signature, entry.counterexample) == (symptom.signature, FOUND), "one entry, and its own operations"
+    assert entry.symptoms == (symptom, other)
+    baseline.mend([symptom.signature.id])
+    assert baseline.status(other) == (REGRESSED, symptom.signature.id), "it was accepted in this way"
+
+
+def test_a_baseline_of_an_older_version_is_read(tmp_path: Path) -> None:
+    baseline = Baseline()
+    baseline.accept([symptom_of(FOUND)], FOUND)
+    path = baseline.write(tmp_path / "baseline.json")
+    data = json.loads(path.read_text())
+    del data["findings"][0]["symptoms"]
+    path.write_text(json.dumps(data))
+    old = Baseline.load(path)
+    assert old.status(symptom_of(FOUND))[0] == old.status(symptom_of(LATER))[0] == KNOWN
+    assert old.status(symptom_of(unlike()))[0] == NEW
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1, "findings": [{}]}'])
@@ -239,7 +375,7 @@ def test_the_documentation_names_every_key_of_a_plan() -> None:
 def _result(tmp_path: Path, status: int = 1) -> CampaignResult:
     findings = Findings(tmp_path / "findings", Keep(), NOW)
     _file(findings)
-    _file(findings, replace(FOUND, message="known <&> one\x00", property_id="ADMISSION"), KNOWN)
+    _file(findings, unlike(message="known <&> one\x00", property_id="ADMISSION"), KNOWN)
     result = CampaignResult(CampaignPlan(seed="7"), status, seconds=2.0, findings=findings.now())
     result.unchecked = {"BOUNDS": "no kernels"}
     return result
@@ -253,6 +389,21 @@ def test_junit_has_a_case_a_property_and_fails_for_what_is_new_only(tmp_path: Pa
     assert [name for name, case in cases.items() if case.find("failure") is not None] == ["RELEASE"]
     assert {name for name, case in cases.items() if case.find("skipped") is not None} == {"ADMISSION", "BOUNDS"}
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == (str(len(PROPERTIES)), "1", "2")
+
+
+def test_what_was_met_in_several_ways_is_one_annotation_and_one_row(tmp_path: Path) -> None:
+    findings = Findings(tmp_path / "findings", Keep(), NOW)
+    _file(findings)
+    _file(findings, LATER)
+    result = CampaignResult(CampaignPlan(seed="7"), 1, seconds=2.0, findings=findings.now())
+    summary = result.to_json()
+    assert len(ci.annotated(summary)) == 1
+    (row,) = [line for line in ci.markdown(summary).splitlines() if line.startswith("| new")]
+    assert "(and met in 1 other way)" in row
+    failure = ElementTree.parse(ci.junit(summary, tmp_path / "junit.xml")).getroot().find(".//failure")
+    assert failure is not None and f"variants/{signature_of(LATER).name}.json" in (failure.text or "")
+    page = render(summary, [FOUND], tmp_path / "report.html", pictures=[(None, "")]).read_text()
+    assert "Met in 1 other way, taken" in page and signature_of(LATER).id in page
 
 
 def test_there_is_one_annotation_a_signature(tmp_path: Path) -> None:
@@ -277,6 +428,38 @@ def test_the_history_remembers_and_notices_who_was_killed(tmp_path: Path) -> Non
     (tmp_path / "other").write_text("this is no database, and long enough for sqlite to see that" * 20)
     with pytest.raises(BadHistory):
         History(tmp_path / "other").campaigns()
+
+
+def test_the_history_has_what_the_baseline_knew_and_was_not_met(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.sqlite")
+    result = _result(tmp_path)
+    result.command = "python -m fuzz run --seed 7"
+    result.fixed, result.still = [signature_of(FOUND)], [signature_of(replace(FOUND, message="it is still there"))]
+    campaign = history.begin(result.to_json(), "2026-11-30T03:00:00")
+    history.end(campaign, result.to_json(), "2026-11-30T04:00:00")
+    (row,) = history.campaigns()
+    assert row.command == "python -m fuzz run --seed 7"
+    assert [(one["message"], one["status"], one["hits"]) for one in row.findings if not one["hits"]] == [
+        ("it is still there", KNOWN, 0)
+    ], "what was found after all is not fixed"
+    assert sorted(one["status"] for one in row.findings) == [KNOWN, KNOWN, NEW]
+
+
+def test_a_history_of_an_older_version_is_brought_up(tmp_path: Path) -> None:
+    path = tmp_path / "history.sqlite"
+    history = History(path)
+    history.begin(_result(tmp_path).to_json(), "2026-11-29T03:00:00")
+    with closing(sqlite3.connect(path)) as old:
+        old.execute("alter table campaigns drop column command")
+        old.execute("pragma user_version = 1")
+        old.commit()
+    assert [(row.seed, row.command) for row in history.campaigns()] == [("7", "")]
+    history.begin(_result(tmp_path / "two").to_json() | {"command": "again"}, "2026-11-30T03:00:00")
+    assert [row.command for row in history.campaigns()] == ["", "again"]
+    with closing(sqlite3.connect(path)) as newer:
+        newer.execute("pragma user_version = 3")
+    with pytest.raises(BadHistory, match="newer"):
+        history.campaigns()
 
 
 def test_the_report_page_finds_what_it_reads(tmp_path: Path) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from fuzz.chart import chart, heat, logarithmic
+from fuzz.chart import chart, curves, heat, logarithmic, stacks
 from fuzz.counterexample import Counterexample, read
-from fuzz.page import pictured, render, render_picture
+from fuzz.page import pictured, render, render_history, render_picture
 from fuzz.picture import NotDrawn, layout, named_blocks, picture
 from fuzz.run import Judging
 from fuzz.tests.browser import NAMES, Browser, chromium
@@ -330,6 +330,72 @@ def test_places_on_a_chart() -> None:
     assert drawn["findings"] == [{"x": 600.0, "count": 2}]
 
 
+def test_places_of_curves_and_stacks() -> None:
+    assert curves({"walk": [None, 0.0]}, ["a", "b"]) is None and stacks([{"new": 0}], ["a"]) is None
+    drawn = curves({"walk": [100.0, None, 50.0, 100.0], "trace": [1.0, 1.0, 1.0, 98.0]}, ["1", "2", "3", "4"])
+    assert drawn is not None
+    walk, trace = drawn["lines"]
+    assert walk["parts"] == ["375.0,90.0 525.0,0.0"], "a campaign without this engine is a gap, and one point no line"
+    assert [(point["x"], point["y"]) for point in walk["points"]] == [(75.0, 0.0), (375.0, 90.0), (525.0, 0.0)]
+    assert abs(walk["label"] - trace["label"]) >= 14, "no label lies on another"
+    boxes = stacks([{"new": 2, "known": 0}, {"new": 1, "known": 3}], ["a", "b"])
+    assert boxes is not None
+    assert [(box["name"], box["y"], box["height"]) for box in boxes["boxes"]] == [
+        ("new", 90.0, 90.0),
+        ("new", 135.0, 45.0),
+        ("known", 0.0, 135.0),
+    ]
+    assert [tick["label"] for tick in (curves({"a": [1.0] * 30}, [*map(str, range(30))]) or {})["across"]][-1] == "29"
+
+
+NIGHTS: list[dict[str, Any]] = [
+    {
+        "began": f"2026-11-{day}T03:00:00",
+        "name": "nightly",
+        "seed": str(day),
+        "status": status,
+        "complaint": "",
+        "targets": "kvcore",
+        "workers": 2,
+        "seconds": 3600.0,
+        "operations": 1000 * day,
+        "busy": 0.97,
+        "command": f"python -m fuzz run --campaign nightly --seed {day}",
+        "operations_per_second": day,
+        "engines": {"walk": {"operations": 900 * day, "seconds": 3000.0}, **more},
+        "findings": [
+            {"signature": "1a2b3c4d", "property": "OWNERSHIP", "message": "block 0", "status": kind, "hits": 3}
+            for kind in kinds
+        ],
+    }
+    for day, status, kinds, more in (
+        (27, 0, (), {}),
+        (28, 1, ("new",), {"trace": {"operations": 5, "seconds": 0.0}}),
+        (29, 5, ("known",), {"trace": {"operations": 5000, "seconds": 2.0}}),
+        (30, 0, ("fixed",), {}),
+    )
+]
+
+
+def test_a_history_is_a_page_that_asks_for_nothing_outside(tmp_path: Path) -> None:
+    page = render_history(NIGHTS, tmp_path / "history.html").read_text()
+    assert "http" not in page and "@import" not in page and "url(" not in page
+    text = re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", " ", page)))
+    assert "The last campaign was clean" in text
+    assert "python -m fuzz run --campaign nightly --seed 28" in text
+    assert text.index("--seed 30") < text.index("--seed 27"), "the latest first"
+    assert re.findall(r'<rect class="(\w+)"', page) == ["new", "known", "fixed"]
+    (finding,) = re.findall(r"<tr><td><span class=\"tag ok\">fixed</span>.*?</tr>", page)
+    assert "OWNERSHIP-1a2b3c4d" in finding and ">9</td>" in finding and finding.count("<i") == 4
+    bad = [{**night, "name": NASTY, "seed": NASTY, "complaint": NASTY, "command": NASTY} for night in NIGHTS]
+    bad[-1]["findings"] = [{**NIGHTS[1]["findings"][0], "message": NASTY, "signature": NASTY}]
+    page = render_history(bad, tmp_path / "bad.html").read_text()
+    assert not Tags(page).names & {"img", "script", "iframe"}
+    assert "1 new or regressed finding in the last campaign" in page
+    nothing = render_history([], tmp_path / "none.html").read_text()
+    assert "No campaign yet" in nothing and "<svg" not in nothing
+
+
 # ---- in a browser ----------------------------------------------------------------------------------------------------
 
 
@@ -428,6 +494,31 @@ def test_text_can_be_read_and_nothing_spills_in_either_mode(browser: Browser, tm
     assert browser.run("getComputedStyle(document.body).backgroundColor") == (
         "rgb(15, 20, 27)" if dark else "rgb(255, 255, 255)"
     )
+    assert browser.problems == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_history_fits_its_window_in_either_mode(browser: Browser, tmp_path: Path, dark: bool) -> None:
+    many = [{**NIGHTS[day % 4], "began": f"2026-{1 + day // 28:02}-{1 + day % 28:02}T03:00:00"} for day in range(60)]
+    browser.open(render_history(many, tmp_path / "history.html"), dark)
+    assert browser.run("document.documentElement.scrollWidth <= innerWidth"), "only tables scroll"
+    assert browser.run("document.querySelectorAll('svg.counts rect').length") == 45
+    # Curves and columns stand under each other: a campaign is at the same place in both.
+    places = browser.run(
+        "['svg.rates circle', 'svg.counts rect'].map((one) => { const box = [...document.querySelectorAll(one)]"
+        ".filter((mark) => mark.textContent.includes('2026-01-02')).map((mark) => mark.getBoundingClientRect())[0];"
+        "return Math.round(box.x + box.width / 2) })"
+    )
+    assert abs(places[0] - places[1]) <= 1
+    overlapping = browser.run(
+        "(() => { const boxes = [...document.querySelectorAll('svg.rates text')].map((one) => "
+        "one.getBoundingClientRect()); return boxes.filter((one, at) => boxes.slice(at + 1).some((two) => "
+        "one.left < two.right && two.left < one.right && one.top + 2 < two.bottom && two.top + 2 < one.bottom)).length"
+        " })()"
+    )
+    assert overlapping == 0
+    colours = "['new', 'known', 'fixed'].map((name) => getComputedStyle(document.querySelector(`rect.${name}`)).fill)"
+    assert len(set(browser.run(colours))) == 3
     assert browser.problems == []
 
 

@@ -33,6 +33,8 @@ EXCEPTIONS = {
     "properties/targets/vllm_kernels.py": {"numpy", "torch", "triton"},
     "properties/targets/sglang_kernels.py": {"numpy", "torch"},
     "fuzz/guided.py": {"atheris"},  # an optional extra, in a process of its own
+    "fuzz/cluster.py": {"ray"},  # optional extras, both
+    "fuzz/examples.py": {"hypothesis", "redis"},
     "fuzz/planting.py": {"kvcore"},  # plants faults in its source
     "kvcore/storage.py": {"torch"},
     "kvcore/attention.py": {"torch"},
@@ -81,6 +83,7 @@ def test_a_module_imports_only_what_its_room_may_know(path: Path) -> None:
         allowed |= {"kvcore", "fuzz", "xxhash", "hypothesis"}
     if text.startswith("fuzz/tests/"):
         allowed |= {"kvcore", "torch"}  # plants faults in it
+        allowed |= {"redis", "yaml"}  # where they are installed
     if text.startswith("kvcore/tests/"):
         allowed |= {"torch", "triton", "typer"}
     if text.startswith(ATTENTION):
@@ -96,13 +99,14 @@ def test_a_module_imports_only_what_its_room_may_know(path: Path) -> None:
     "modules",
     [
         "fuzz.walk, fuzz.run, fuzz.shrink, fuzz.counterexample, fuzz.engines, fuzz.show, fuzz.trace",
-        "fuzz.worker, fuzz.supervisor, fuzz.nightly, fuzz.findings, fuzz.baseline, fuzz.history, fuzz.ci",
+        "fuzz.worker, fuzz.supervisor, fuzz.cluster, fuzz.nightly, fuzz.findings, fuzz.baseline, fuzz.history, fuzz.ci",
         "properties.session, properties.operations, properties.target, properties.laws, properties.targets.kvcore",
         "kvcore",
     ],
 )
 def test_replay_and_the_walk_load_neither_hypothesis_nor_torch(modules: str) -> None:
-    code = f"import sys, {modules}\nprint(sorted({{'hypothesis', 'torch', 'triton', 'pytest'}} & set(sys.modules)))"
+    heavy = {"hypothesis", "torch", "triton", "pytest", "ray", "redis"}
+    code = f"import sys, {modules}\nprint(sorted({heavy} & set(sys.modules)))"
     out = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert out.strip() == "[]"
 

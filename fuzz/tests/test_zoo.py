@@ -6,7 +6,11 @@ clock stands still, so that a result depends on the seed alone.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +25,8 @@ from fuzz.zoo import Bug, InvalidBug, allocator_bugs, find, kernel_bugs
 from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 BLIND = Judging(outside=True, exact=False)
 """As if model and core shared the mistake: nothing is seen inside, and nothing predicted."""
 
@@ -126,6 +131,28 @@ def test_a_planted_copy_leaves_the_real_core_alone() -> None:
     assert core.BlockManager is not kvcore.BlockManager
     assert core.__name__ != "kvcore"
     assert plant(find("NV-1").changes) is core
+
+
+def test_a_planted_copy_has_its_source_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """No file is left of a killed process; tracebacks and `inspect` show the changed text."""
+    code = """
+import inspect, os, signal, traceback
+from fuzz.planting import Change, plant
+core = plant([Change("pool.py", "popleft = self.free.popleft", "popleft = self.planted")])
+assert inspect.getsource(core.pool.BlockPool).startswith("class BlockPool:")
+pool = core.pool.BlockPool(1)
+try:
+    pool.take(1)
+except AttributeError:
+    print(traceback.format_exc(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-c", code]
+    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert ran.returncode == -signal.SIGKILL, ran.stderr
+    assert "popleft = self.planted\n" in ran.stdout
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_bug_is_a_target() -> None:

@@ -221,9 +221,11 @@ def run_machine(
         # What an earlier run has stored is tried once, not by every shard.
         phases = generated if shard else chosen.phases
         size = min(SHARD, chosen.max_examples - first)
+        # The machine is seeded, not the test: that would take the test's database away.
+        seed(seed_number << 16 | shard)(machine)
         test = get_state_machine_test(machine, settings=settings(chosen, max_examples=size, phases=phases, **quiet))
         try:
-            seed(seed_number << 16 | shard)(test)()
+            test()
         except Violation:
             if report.violation is None:
                 raise

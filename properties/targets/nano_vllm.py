@@ -17,6 +17,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +28,7 @@ from reference import Policy
 from ..operations import Configuration, Namespace, Tokens
 from ..target import Adapter, Capability, Inspection, Refused, StepView
 
-__all__ = ["CurrentTarget", "OlderTarget", "make"]
+__all__ = ["CurrentTarget", "OlderTarget", "forgetful", "make"]
 
 
 class _NanoTarget(Adapter):
@@ -180,6 +181,15 @@ def make(configuration: Configuration) -> CurrentTarget | OlderTarget:
     """A target on the installed package. Raises ImportError, which says what to install."""
     core = _core()
     return (CurrentTarget if hasattr(core.BlockManager, "hash_blocks") else OlderTarget)(configuration, core)
+
+
+def forgetful(configuration: Configuration) -> CurrentTarget | OlderTarget:
+    """The same, judged by what `nano-vllm-fork` has decided: what nobody holds any more is forgotten at once, so that
+    COMPLETENESS, OWNERSHIP and the order of blocks are not asked about, and what else there is can be seen."""
+    target = make(configuration)
+    target.policy = replace(target.policy, complete=False, exact=False)
+    target.capabilities = target.capabilities - {Capability.INSPECT}
+    return target
 
 
 @cache

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
+from hypothesis.database import InMemoryExampleDatabase
 from hypothesis.stateful import run_state_machine_as_test
 
 from properties.machines import (
@@ -334,6 +335,19 @@ def test_only_nightly_takes_a_database(tmp_path: Path) -> None:
     assert settings_for("nightly", tmp_path).database is not None
     assert settings_for("commit", tmp_path).database is None
     assert seed_for("commit") == seed_for("commit")
+
+
+def test_what_a_database_keeps_is_tried_first() -> None:
+    database = InMemoryExampleDatabase()
+    keeps = settings(quick(SHARD), database=database)
+    found = run_machine(PublishesEarly, keeps, 5)
+    assert found.violation is not None
+    assert any(database.data.values())
+    tries = settings(keeps, phases=(Phase.reuse,))
+    again = run_machine(PublishesEarly, tries, 6)
+    assert (again.counterexample, again.examples <= 3) == (found.counterexample, True)
+    assert run_machine(make, tries, 6).violation is None
+    assert not any(database.data.values()), "what does not fail any more is deleted"
 
 
 def test_an_unknown_profile_is_named() -> None:

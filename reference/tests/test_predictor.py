@@ -68,3 +68,27 @@ def test_a_reset_appends_the_cached_blocks_in_order():
     predictor.released(0, published=True)
     predictor.reset()
     assert list(predictor.free) == [3, 2, 0] and not predictor.cached
+
+
+def test_in_the_order_of_release_cached_blocks_are_among_the_others():
+    predictor = Predictor(range(4), "released")
+    taken(predictor, 4)
+    for block, published in ((3, True), (1, False), (0, True), (2, False)):
+        predictor.released(block, published)
+        predictor.settle()
+    assert predictor.next(4) == [3, 1, 0, 2] and not predictor.cached
+    predictor.refreshed(3)
+    assert predictor.next(1) == [3]
+
+
+def test_unpublished_blocks_go_to_the_front_together_in_the_order_of_their_release():
+    predictor = Predictor(range(6), "unpublished_first")
+    taken(predictor, 5)
+    for block, published in ((4, False), (2, True), (3, False)):
+        predictor.released(block, published)
+    assert predictor.next(6) == [5, 2]  # what one operation releases comes back at its end
+    predictor.settle()
+    predictor.released(0, published=False)
+    predictor.settle()
+    assert predictor.next(6) == [0, 4, 3, 5, 2]
+    assert list(predictor.clone().free) == [0, 4, 3, 5, 2]

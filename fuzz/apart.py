@@ -1,0 +1,92 @@
+"""A replay in a process of its own, told by what became of it: of the same code at another commit, or of what was found
+on a device in Triton's interpreter on the CPU.
+
+Nothing of a replay that dies, hangs or cannot even be imported reaches whoever asks. Where the finding is that a
+process dies, its death is what is looked for.
+
+This room may not know: how a replay is done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+
+from reference import Crash
+
+from .counterexample import Unreadable, read
+
+__all__ = ["CLEAN", "FATAL", "INTERPRETED", "NOT_RUN", "OTHER", "SAME", "Replayed", "replayed"]
+
+SAME, OTHER, CLEAN, NOT_RUN = "same", "other", "clean", "not run"
+"""What became of it: the same property broke, another one, none; or it could not be run, and nobody knows."""
+
+FATAL = "its process "
+"""Begins the message of what takes its process along."""
+
+INTERPRETED = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
+"""The environment in which nothing runs on a device."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """outcome: one of the above. said: one line for people."""
+
+    outcome: str
+    said: str
+
+
+def replayed(
+    file: Path,
+    target: str = "",
+    timeout: float = 300.0,
+    environment: Mapping[str, str] = {},
+    beat: Callable[[], None] = lambda: None,
+) -> Replayed:
+    """Replay `file`, on `target` unless that is empty, within `timeout` seconds; `beat` is called now and then. Never
+    raises. A second to start, or several where torch is needed."""
+    try:
+        stored = read(file)
+    except Unreadable as error:
+        return Replayed(NOT_RUN, str(error))
+    command = [sys.executable, "-m", "fuzz", "replay", "--json", str(file), *(["--target", target] if target else [])]
+    fatal = stored.property_id == Crash.id and stored.message.startswith(FATAL)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
+    )
+    deadline = monotonic() + timeout
+    while True:
+        try:
+            out, err = process.communicate(timeout=min(0.5, max(0.0, deadline - monotonic())))
+            break
+        except subprocess.TimeoutExpired:
+            beat()
+            if monotonic() >= deadline:
+                process.kill()
+                process.communicate()
+                if fatal and "hung" in stored.message:
+                    return Replayed(SAME, "the replay hangs, as the finding says")
+                return Replayed(NOT_RUN, f"the replay takes longer than {timeout:g} s")
+    if process.returncode < 0:
+        died = f"the replay's process died of signal {-process.returncode}"
+        return Replayed(SAME if fatal else NOT_RUN, died)
+    try:
+        said = json.loads(out)
+        property_id = said["property"]
+        lacking = [step["outcome"] for step in said["steps"] if "no capability" in step["outcome"]]
+    except (ValueError, KeyError, TypeError):
+        last = (err.strip().splitlines() or ["nothing said"])[-1]
+        return Replayed(NOT_RUN, f"no replay (status {process.returncode}): {last}")
+    if property_id is not None and property_id == stored.property_id:
+        return Replayed(SAME, f"{property_id} fails: {said['message']}")
+    if property_id is not None:
+        return Replayed(OTHER, f"{property_id} fails, and {stored.property_id} is looked for")
+    if lacking:  # a step that there is not, since the fault is not there to admit its request, is no such thing
+        return Replayed(NOT_RUN, f"{len(lacking)} operations cannot be done on this target: {lacking[0]}")
+    return Replayed(CLEAN, f"{stored.property_id or 'the scenario'} is clean")

@@ -1,0 +1,70 @@
+"""The comparison: what a cell says, and that nothing that was not executed passes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fuzz.compare import BEGIN, END, Comparison, compare, markdown, render, replace_section
+from fuzz.counterexample import read
+from fuzz.page import environment
+from reference import PROPERTIES
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Comparison, Path, list[str]]:
+    out = tmp_path_factory.mktemp("compare")
+    said: list[str] = []
+    targets = ["kvcore", "fuzz.tests.test_record:stale", "no_such_package.adapter:make"]
+    return compare(targets, out, budget="2s", seed="compare", speed=False, say=said.append), out, said
+
+
+def test_each_core_has_a_verdict_for_every_property(compared: tuple[Comparison, Path, list[str]]) -> None:
+    result, out, _ = compared
+    kvcore, stale, missing = result.columns
+    assert list(kvcore.cells) == list(stale.cells) == list(PROPERTIES)
+    assert {cell.verdict for cell in kvcore.cells.values()} == {"pass", "not checked"}
+    assert {name for name, cell in kvcore.cells.items() if cell.verdict == "not checked"} == {"BOUNDS", "EQUIVALENCE"}
+    assert {"violated", "not supported", "not checked"} <= {cell.verdict for cell in stale.cells.values()}
+    assert stale.cells["ISOLATION"].verdict == "not supported"
+    for name, cell in stale.cells.items():
+        if cell.verdict == "violated":
+            assert read(out / cell.file).property_id == name
+    assert not missing.cells
+    assert "no_such_package" in missing.missing
+
+
+def test_the_table_and_the_page_say_the_same(compared: tuple[Comparison, Path, list[str]]) -> None:
+    result, out, said = compared
+    text = markdown(result, "findings-of")
+    assert text.count("[**violated**](findings-of/fuzz-tests-test_record-stale/findings/") >= 1
+    assert text.count("| not run |") == len(PROPERTIES)
+    page = render(result, out).read_text()
+    for cell in result.columns[1].cells.values():
+        assert not cell.file or f'href="{cell.file}"' in page
+    assert page.count('class="ok">pass') == sum(
+        cell.verdict == "pass" for column in result.columns for cell in column.cells.values()
+    )
+    stored = json.loads((out / "compare.json").read_text())
+    assert [core["target"] for core in stored["cores"]] == [column.target for column in result.columns]
+    assert any("not run (exit status 2)" in line for line in said)
+
+
+def test_the_section_between_the_marks_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "page.md"
+    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    replace_section(path, "new")
+    assert path.read_text() == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+    path.write_text("no marks\n")
+    with pytest.raises(ValueError, match="expected the lines"):
+        replace_section(path, "new")
+    assert path.read_text() == "no marks\n"
+
+
+def test_an_empty_comparison_is_not_a_pass() -> None:
+    empty = Comparison("1s", "x")
+    assert not empty.executed
+    assert not empty.violated
+    assert environment().get_template("compare.html").render(result=empty, properties=[])
