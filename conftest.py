@@ -18,7 +18,7 @@ if any(importlib.util.find_spec(name) is None for name in ("torch", "triton")):
         "kvcore/attention.py",
         "kvcore/kernels/*",
         "properties/attention/*",
-        "properties/targets/kvcore_kernels.py",
+        "properties/targets/*_kernels.py",
         "fuzz/gpu/*",
     ]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -18,7 +18,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from properties.attention.cases import Case, draw
+from properties.attention.cases import Case, draw, fit
 from properties.targets import load_kernels
 
 from .processes import follow_parent
@@ -33,6 +33,7 @@ __all__ = [
     "check_one",
     "first_failure",
     "run_attention",
+    "shrink",
     "shrink_case",
     "write_finding",
 ]
@@ -228,19 +229,41 @@ def shrink_case(
     """A smaller case that breaks the same property: sequences left out, lengths and fields brought to their default,
     one at a time, until nothing helps. In this process; each try costs what the case costs."""
     _prepare(kernels, dot)
-    best, tried = found, 0
+    assert _checker is not None
+    last = found
+
+    def fails(case: Case) -> bool:
+        nonlocal last
+        again = _check(case, found.number)
+        if again is None or again.property_id != found.property_id:
+            return False
+        last = again
+        return True
+
+    case, tried = shrink(found.case, fails, _checker.kernels.limits, late)
+    return replace(last, case=case, tried=tried)
+
+
+def shrink(
+    case: Case, fails: Callable[[Case], bool], limits: Mapping[str, tuple[Any, ...]], late: Callable[[], bool]
+) -> tuple[Case, int]:
+    """The smallest case of those tried that still fails, and how many were tried. limits: of the kernels; every case
+    is brought within them first, so that what is written down is what was run. Each try costs what `fails` costs."""
+    best, tried = fit(case, limits)[0], 0
     improved = True
     while improved and not late():
         improved = False
-        for case in _smaller(best.case):
+        for smaller in _smaller(best):
             if late():
                 break
+            smaller, _ = fit(smaller, limits)
+            if smaller == best:
+                continue
             tried += 1
-            again = _check(case, found.number)
-            if again is not None and again.property_id == found.property_id:
-                best, improved = again, True
+            if fails(smaller):
+                best, improved = smaller, True
                 break
-    return replace(best, tried=tried)
+    return best, tried
 
 
 def _smaller(case: Case) -> Iterator[Case]:

@@ -509,7 +509,9 @@ class Dot(str, Enum):
 
 @app.command()
 def attention(
-    kernels: Annotated[str, typer.Option(help="Kernels under test: kvcore, or package.module:factory.")] = "kvcore",
+    kernels: Annotated[
+        str, typer.Option(help="Kernels under test: kvcore, vllm, sglang, or package.module:factory.")
+    ] = "kvcore",
     cases: Annotated[int, typer.Option(min=1, help="How many cases.")] = 200,
     workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
     seed: Annotated[str, typer.Option(help="Repeat the run with this seed; a fresh one by default.")] = "",
@@ -637,6 +639,9 @@ def _say_cases(summary: dict[str, Any]) -> None:
     )
     for reason, count in summary["skipped"].items():
         console.print(f"[yellow]skipped:[/] {count:,} cases, {reason}", soft_wrap=True)
+    if summary["off"]:
+        parts = ", ".join(f"{what} ({count:,})" for what, count in sorted(summary["off"].items()))
+        console.print(f"[yellow]not checked:[/] {parts}: these cases ran without", soft_wrap=True)
     if not summary["findings"]:
         console.print("[bold green]clean[/]: no property broken" if summary["cases"] else "[red]no case was checked[/]")
 

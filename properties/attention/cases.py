@@ -11,11 +11,11 @@ This room may not know: torch, kernels, where choices come from.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, TypeVar
 
-__all__ = ["Case", "Choose", "MalformedCase", "draw"]
+__all__ = ["Case", "Choose", "MalformedCase", "draw", "fit"]
 
 T = TypeVar("T")
 
@@ -191,6 +191,24 @@ def draw(choose: Choose, axes: Sequence[str], budget: int = 48) -> Case:
         axes=_some(choose, axes, 3),
         seed=choose(1 << 16),
     )
+
+
+def fit(case: Case, limits: Mapping[str, tuple[Any, ...]]) -> tuple[Case, tuple[str, ...]]:
+    """The case within `limits` (see `Kernels.limits`), and what was changed, in words. A value that is not allowed
+    becomes one of those that are, by the case's seed. "query rows": those of a sequence. O(sequences)."""
+    changes: dict[str, Any] = {}
+    words = []
+    for name, allowed in limits.items():
+        if name == "query rows":
+            most = max(allowed)
+            if any(rows > most for _, rows in case.sequences):
+                words.append(f"more than {most} query rows")
+                changes["sequences"] = tuple((context, min(rows, most)) for context, rows in case.sequences)
+        elif (value := getattr(case, name)) not in allowed:
+            # A feature in words of its own; a size, or one of many kinds, with its value.
+            words.append(name if isinstance(value, bool) or name in ("window", "softcap") else f"{name} {value}")
+            changes[name] = allowed[case.seed % len(allowed)]
+    return replace(case, **changes), tuple(words)
 
 
 def _some(choose: Choose, options: Sequence[str], count: int) -> tuple[str, ...]:

@@ -13,15 +13,16 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from reference import Bounds, Equivalence
+from reference import Bounds, Equivalence, Violation
 
-from .cases import Case
-from .kernels import AXES, How, Kernels, Step
+from .cases import Case, fit
+from .kernels import AXES, How, Kernels, Step, Unsupported
 from .launch import Launches
 from .oracle import exact
 from .tolerance import tolerance
@@ -50,7 +51,8 @@ class Counts:
     """What was checked.
 
     row_heads: compared with the oracle. compared: with other bits, by axis. worst: the largest error as a part of what
-    is allowed, by dtype. skipped: reasons and how often. accesses: elements that the sanitizer looked at.
+    is allowed, by dtype. skipped: reasons and how often. off: what these kernels lack, and the cases that had it and
+    were checked without it. accesses: elements that the sanitizer looked at.
     """
 
     cases: int = 0
@@ -58,13 +60,18 @@ class Counts:
     compared: dict[str, int] = field(default_factory=dict)
     worst: dict[str, float] = field(default_factory=dict)
     skipped: dict[str, int] = field(default_factory=dict)
+    off: dict[str, int] = field(default_factory=dict)
     accesses: int = 0
 
     def add(self, other: Counts) -> None:
         self.cases += other.cases
         self.row_heads += other.row_heads
         self.accesses += other.accesses
-        for mine, theirs in ((self.compared, other.compared), (self.skipped, other.skipped)):
+        for mine, theirs in (
+            (self.compared, other.compared),
+            (self.skipped, other.skipped),
+            (self.off, other.off),
+        ):
             for name, count in theirs.items():
                 mine[name] = mine.get(name, 0) + count
         for name, part in other.worst.items():
@@ -110,11 +117,63 @@ class Checker:
 
     def check(self, case: Case) -> None:
         """Raises Bounds or Equivalence. A case that the kernels do not support is counted as skipped."""
+        try:
+            base = self._begin(case)
+        except Unsupported as error:
+            self._skip(str(error))
+            return
+        self.right(base.world, base.outputs)
+        for axis in base.world.case.axes:
+            self._walk(base, axis)
+        self.counts.accesses, self.launches.accesses = self.counts.accesses + self.launches.accesses, 0
+
+    def survey(self, case: Case) -> dict[str, Violation | None]:
+        """Every verdict on a case, not only the first: by "run" (storing, and the base run under watch), "oracle", and
+        each of the case's axes, the violation or None. Left out is what the kernels do not support, and what could not
+        be judged because the run failed."""
+        verdicts: dict[str, Violation | None] = {}
+
+        def judge(what: str, act: Callable[[], None]) -> None:
+            before = sum(self.counts.skipped.values())
+            try:
+                act()
+            except Violation as violation:
+                verdicts[what] = violation
+            else:
+                if sum(self.counts.skipped.values()) == before:
+                    verdicts[what] = None
+
+        bases: list[_Base] = []
+        try:
+            judge("run", lambda: bases.append(self._begin(case)))
+        except Unsupported as error:
+            self._skip(str(error))
+        for base in bases:
+            judge("oracle", partial(self.right, base.world, base.outputs))
+            for axis in base.world.case.axes:
+                if axis in self.kernels.axes:
+                    judge(axis, partial(self._walk, base, axis))
+        self.counts.accesses, self.launches.accesses = self.counts.accesses + self.launches.accesses, 0
+        return verdicts
+
+    def _skip(self, reason: str) -> None:
+        self.counts.skipped[reason] = self.counts.skipped.get(reason, 0) + 1
+
+    def _walk(self, base: _Base, axis: str) -> None:
+        if axis not in self.kernels.axes:
+            return
+        try:
+            self._axes[axis](base)
+        except Unsupported as error:
+            self._skip(f"{axis}: {error}")
+
+    def _begin(self, case: Case) -> _Base:
+        """Store, and run once. Raises Unsupported, Bounds, Equivalence."""
+        case, off = fit(case, self.kernels.limits)
         world = World(case, self.device)
         reason = self.kernels.supports(world.spec, case.dtype, case.block_size)
         if reason is not None:
-            self.counts.skipped[reason] = self.counts.skipped.get(reason, 0) + 1
-            return
+            raise Unsupported(reason)
         how = How(schedule="direct", rows=case.rows, tile=case.tile, leaf=case.leaf, native_fp8=case.native_fp8)
         pieces = [Piece(number, 0, rows) for number, (_, rows) in enumerate(case.sequences)]
         placement = world.place(0)
@@ -123,12 +182,9 @@ class Checker:
         outputs = self.attend(world, arena, placement, pieces, how)
         self.counts.cases += 1
         self.counts.row_heads += case.row_heads
-        self.right(world, outputs)
-        base = _Base(world, how, pieces, placement, arena, outputs)
-        for axis in case.axes:
-            if axis in self.kernels.axes:
-                self._axes[axis](base)
-        self.counts.accesses, self.launches.accesses = self.counts.accesses + self.launches.accesses, 0
+        for what in off:
+            self.counts.off[what] = self.counts.off.get(what, 0) + 1
+        return _Base(world, how, pieces, placement, arena, outputs)
 
     # ---- launches ----------------------------------------------------------------------------------------------------
 
@@ -179,6 +235,12 @@ class Checker:
     def right(self, world: World, outputs: Sequence[torch.Tensor]) -> None:
         """Every output of the whole case is within its tolerance of the exact one."""
         spec = world.spec
+        keys_read, values_read = world.stored_keys, world.stored_values
+        if "rounded dequantization" in self.kernels.arithmetic:
+            keys_read, values_read = (
+                [world.stored(tensor, plane, rounded=True) for tensor in tensors]
+                for plane, tensors in enumerate((world.keys, world.values))
+            )
         exacts = [
             exact(
                 queries,
@@ -189,11 +251,11 @@ class Checker:
                 softcap=spec.softcap,
                 slopes=spec.slopes,
             )
-            for queries, keys, values in zip(world.queries, world.stored_keys, world.stored_values, strict=True)
+            for queries, keys, values in zip(world.queries, keys_read, values_read, strict=True)
         ]
         name = world.case.dtype
         for sequence, (right, allowed, output) in enumerate(
-            zip(exacts, tolerance(exacts, world.compute), outputs, strict=True)
+            zip(exacts, tolerance(exacts, world.compute, self.kernels.arithmetic), outputs, strict=True)
         ):
             if not output.numel():
                 continue
@@ -338,7 +400,9 @@ def poison_is_seen(kernels: Kernels, dtype: str, device: torch.device | str = "c
 
     Raises Blind. Four tiny launches.
     """
-    case = Case(sequences=((19, 1),), dtype=dtype, block_size=4, seed=1)
+    case, _ = fit(Case(sequences=((19, 1),), dtype=dtype, group=2, block_size=4, seed=1), kernels.limits)
+    if case.dtype != dtype or kernels.supports(World(case, device).spec, dtype, case.block_size) is not None:
+        return  # nothing is checked in it
     for native in (True, False):
         for plane in ("keys", "values"):
             world = World(case, device)
@@ -354,4 +418,6 @@ def poison_is_seen(kernels: Kernels, dtype: str, device: torch.device | str = "c
                 checker.attend(world, arena, placement, [Piece(0, 0, 1)], how)
             except Bounds:
                 continue
+            except Unsupported:
+                return  # and so is every case like it
             raise Blind(f"{kernels.name}, {dtype}: NaN in the {plane} of a position that is read does not show")

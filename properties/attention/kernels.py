@@ -1,7 +1,8 @@
 """What kernels must offer to be tested: the protocol, and the plain values that go through it.
 
 An adapter is one file (`properties/targets/kvcore_kernels.py` is ours). It says which of the axes it can be driven
-along; the others are not checked, and the summary says so.
+along, what cases must be like for it (`limits`), and how its arithmetic differs from ours (`arithmetic`); what is left
+out is not checked, and the summary says so.
 
 This room may not know: any kernels.
 """
@@ -9,16 +10,29 @@ This room may not know: any kernels.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-__all__ = ["AXES", "DTYPES", "Cache", "How", "Kernels", "Spec", "Step", "Watch", "unwatched"]
+__all__ = [
+    "ARITHMETIC",
+    "AXES",
+    "DTYPES",
+    "ByPlace",
+    "Cache",
+    "How",
+    "Kernels",
+    "Spec",
+    "Step",
+    "Unsupported",
+    "Watch",
+    "unwatched",
+]
 
 DTYPES = {
     "float32": torch.float32,
@@ -40,6 +54,18 @@ AXES = {
     "repeat": "running again",
 }
 """What must not move a bit. The first three and `padding` need the adapter's help."""
+
+ARITHMETIC = {
+    "float32 sums": "float32 queries are summed in float32, not in float64",
+    "unrounded denominator": "the denominator sums the weights before they are rounded to the queries' dtype, so that "
+    "their rounding does not cancel where values are alike",
+    "rounded dequantization": "an element of an FP8 cache is scaled and rounded to the queries' dtype, then multiplied",
+}
+"""What kernels may do otherwise than ours, by design, that their error depends on. See `tolerance`."""
+
+
+class Unsupported(Exception):
+    """These kernels cannot run this call. Says why; the case, or what is left of it, counts as skipped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +124,32 @@ class How:
     native_fp8: bool = True
 
 
-Watch = Callable[[dict[str, torch.Tensor], Sequence[torch.Tensor]], AbstractContextManager[None]]
+@dataclass(frozen=True, slots=True)
+class ByPlace:
+    """A chooser of another kind: the program that loads element s of this contiguous tensor, alone, works for
+    sequence `sequences[s]` of the step."""
+
+    tensor: torch.Tensor
+    sequences: Sequence[int]
+
+
+Watch = Callable[[dict[str, torch.Tensor], Sequence[torch.Tensor | ByPlace]], AbstractContextManager[None]]
 """What an adapter calls around its launches, for the sanitizer: its own tensors by name, free to be touched, and its
 choosers: int32 tensors [n, k] whose first column, when a program loads it, says for which sequence that program works
-(without one, a program may read what any sequence of the batch may)."""
+(without one, a program may read what any sequence of the batch may); or `ByPlace`."""
 
 
 class Kernels(Protocol):
-    """Kernels under test. Every call raises or does what it says."""
+    """Kernels under test. Every call does what it says, or raises; Unsupported where the kernels have no such thing.
+
+    limits: for fields of a `Case`, and for "query rows" of a sequence, the values that these kernels take; a case with
+    another one is checked with one of these, and counted as `off`. arithmetic: see `ARITHMETIC`.
+    """
 
     name: str
     axes: frozenset[str]
+    limits: Mapping[str, tuple[Any, ...]]
+    arithmetic: frozenset[str]
 
     def supports(self, spec: Spec, dtype: str, block_size: int) -> str | None:
         """Why it cannot run this, or None."""
@@ -151,6 +192,8 @@ class Kernels(Protocol):
         ...
 
 
-def unwatched(tensors: dict[str, torch.Tensor], choosers: Sequence[torch.Tensor]) -> AbstractContextManager[None]:
+def unwatched(
+    tensors: dict[str, torch.Tensor], choosers: Sequence[torch.Tensor | ByPlace]
+) -> AbstractContextManager[None]:
     """No sanitizer."""
     return nullcontext()

@@ -14,7 +14,7 @@ import torch
 
 from reference import Bounds, Crash, Equivalence, Violation
 
-from .kernels import How, Kernels, Spec, Step, Watch, unwatched
+from .kernels import How, Kernels, Spec, Step, Unsupported, Watch, unwatched
 from .world import GUARD, NAN, Arena, World
 
 __all__ = ["Launches"]
@@ -93,7 +93,7 @@ class Launches:
                 raise Equivalence(f"row {row}, head {head} of the output was not written")
             raise Bounds(
                 f"row {row}, head {head}, dim {dim} is {out[row, head, dim]}: something that is not in its context was "
-                "read (everything else is NaN)"
+                "read (everything else is NaN), or its own sums are not finite"
             )
         return out
 
@@ -114,7 +114,7 @@ class Launches:
 def _call(act: Callable[[Watch], None], watch: Watch) -> None:
     try:
         act(watch)
-    except Violation:
+    except (Violation, Unsupported):
         raise
     except Exception as error:
         raise Crash(f"the kernels ended in {type(error).__name__}: {error}") from error

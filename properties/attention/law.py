@@ -30,7 +30,7 @@ from ..laws import Law, Seen
 from ..operations import Configuration
 from ..target import Capability, StepArrays
 from .cases import Case
-from .kernels import How, Kernels, Step, unwatched
+from .kernels import AXES, How, Kernels, Step, unwatched
 from .launch import Launches
 from .oracle import exact
 from .tolerance import tolerance
@@ -84,6 +84,11 @@ class KernelLaw:
     excludes = frozenset({Capability.FILL})
 
     def __init__(self, kernels: Kernels, configuration: Configuration, *, sanitize: bool = True) -> None:
+        if missing := sorted(set(AXES) - kernels.axes):
+            raise ValueError(
+                f"{kernels.name} cannot run beside an allocator: steps vary {', '.join(missing)}, which it does not "
+                "offer; check it alone, with `python -m fuzz attention --kernels`"
+            )
         self.case = shape_for(configuration)
         self.world = World(self.case)
         self.kernels = kernels

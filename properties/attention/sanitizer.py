@@ -23,6 +23,8 @@ import numpy.typing as npt
 import torch
 from triton.runtime import interpreter
 
+from .kernels import ByPlace
+
 __all__ = ["Region", "Report", "Sanitizer", "labelled"]
 
 Allowed = Mapping[int | None, npt.NDArray[np.bool_]]
@@ -99,7 +101,8 @@ class Sanitizer:
     accesses: int = 0
     _regions: list[Region] = field(default_factory=list)
     _lows: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    _choosers: list[tuple[int, int, int]] = field(default_factory=list)
+    _choosers: list[tuple[int, int, int, Sequence[int] | None]] = field(default_factory=list)
+    """From, to, step; and if it is the place that says which sequence, those by place."""
     _program: tuple[int, ...] = ()
     _sequence: int | None = None
     _writers: dict[int, npt.NDArray[np.int32]] = field(default_factory=dict)
@@ -108,18 +111,20 @@ class Sanitizer:
 
     @contextlib.contextmanager
     def watch(
-        self, regions: Sequence[Region], own: Mapping[str, torch.Tensor], choosers: Sequence[torch.Tensor]
+        self, regions: Sequence[Region], own: Mapping[str, torch.Tensor], choosers: Sequence[torch.Tensor | ByPlace]
     ) -> Iterator[None]:
         """While this lasts, every access of the interpreter is checked. Regions of one storage: the first counts."""
         known = {region.low: region for region in (_own(name, tensor) for name, tensor in own.items())}
         known.update((region.low, region) for region in reversed(regions))
         self._regions = sorted((region for region in known.values() if region.high > region.low), key=lambda r: r.low)
         self._lows = np.array([region.low for region in self._regions], dtype=np.int64)
-        self._choosers = [
-            (chooser.data_ptr(), chooser.data_ptr() + chooser.numel() * 4, 4 * chooser.stride(0))
-            for chooser in choosers
-            if chooser.numel()
-        ]
+        self._choosers = []
+        for chooser in choosers:
+            places = chooser.sequences if isinstance(chooser, ByPlace) else None
+            tensor = chooser.tensor if isinstance(chooser, ByPlace) else chooser
+            if tensor.numel():
+                low, size = tensor.data_ptr(), tensor.element_size()
+                self._choosers.append((low, low + tensor.numel() * size, size * tensor.stride(0), places))
         self._program, self._sequence = (), None
         self._writers, self._programs = {}, {}
         builder = interpreter.InterpreterBuilder
@@ -129,9 +134,9 @@ class Sanitizer:
             result = load(builder, pointers, self._look(builder, "load", pointers, mask), *rest)
             if self._choosers and pointers.data.size == 1:
                 address = int(pointers.data.flat[0])
-                for low, high, step in self._choosers:
+                for low, high, step, places in self._choosers:
                     if low <= address < high and (address - low) % step == 0:
-                        self._sequence = int(result.data.flat[0])
+                        self._sequence = int(result.data.flat[0]) if places is None else places[(address - low) // step]
             return result
 
         def masked_store(builder: Any, pointers: Any, value: Any, mask: Any, *rest: Any) -> Any:

@@ -15,13 +15,18 @@ Where kernels keep scores in float32, the scores' own last place counts too: one
 weights by that part, and the output by at most that times twice the largest value. It matters for scores beyond a
 hundred or so.
 
+Both are for kernels as exact as ours. Those of others state what they do otherwise (`kernels.ARITHMETIC`): with an
+unrounded denominator the weights' rounding errors move the output by `u * sqrt(sum p^2 v^2)`, at most `u` times
+`mixture` and |output| together; float32 queries whose sums are float32 get the bound of each output, with `u` that of
+float32, and eight ulp of a score, which is a sum of head_dim products.
+
 This room may not know: kernels, cases.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import torch
 
@@ -42,8 +47,9 @@ def ulp(values: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.exp2(exponent - bits + 1)
 
 
-def tolerance(exacts: Sequence[Exact], dtype: torch.dtype) -> list[torch.Tensor]:
-    """The error allowed to each output, float64 [q, Hq, D] for each sequence of a case. dtype: of the queries.
+def tolerance(exacts: Sequence[Exact], dtype: torch.dtype, arithmetic: Collection[str] = ()) -> list[torch.Tensor]:
+    """The error allowed to each output, float64 [q, Hq, D] for each sequence of a case. dtype: of the queries;
+    arithmetic: what the kernels do otherwise than ours, of `kernels.ARITHMETIC`.
 
     O(outputs)."""
     largest = max((float(right.output.abs().max()) for right in exacts if right.output.numel()), default=0.0)
@@ -51,14 +57,19 @@ def tolerance(exacts: Sequence[Exact], dtype: torch.dtype) -> list[torch.Tensor]
     result = []
     for right in exacts:
         reach = ulp(right.reach, torch.float32)[..., None]
-        if dtype is torch.float32:
+        if dtype is torch.float32 and "float32 sums" not in arithmetic:
             own = right.output.abs().amax(-1, keepdim=True) if right.output.numel() else right.output
             result.append(0.75 * ulp(own, dtype) + reach.expand(right.output.shape))
             continue
         scores = ulp(right.peak.clamp_min(1.0), torch.float32) * (2 * math.log(2)) * right.reach
         unit = 2.0 ** -_SIGNIFICAND[dtype][0]
-        each = 4 * unit * right.mixture + 64 * reach + scores[..., None]
-        if outputs >= SAMPLE:
+        spread = right.mixture
+        if "unrounded denominator" in arithmetic:
+            spread = spread + right.output.abs()
+        if dtype is torch.float32:
+            scores = 8 * scores
+        each = 4 * unit * spread + 64 * reach + scores[..., None]
+        if outputs >= SAMPLE and dtype is not torch.float32:
             half = 0.5 * ulp(torch.tensor(largest, device=each.device), dtype)
             each = torch.minimum(each, 1.5 * half + reach + scores[..., None])
         result.append(each)

@@ -127,11 +127,15 @@ class World:
             data = np.sign(data)
         return torch.from_numpy(data).to(torch.float32).to(self.compute)
 
-    def stored(self, tensor: torch.Tensor, plane: int) -> torch.Tensor:
-        """float64: what the cache gives back for these keys (plane 0) or values (1), its scale included."""
+    def stored(self, tensor: torch.Tensor, plane: int, *, rounded: bool = False) -> torch.Tensor:
+        """float64: what the cache gives back for these keys (plane 0) or values (1), its scale included; rounded: to
+        the queries' dtype, for kernels that do so."""
         if self.scales is None:
             return tensor.double()
-        return self.encoded(tensor, plane).double() * self.scales[plane, :, None].double()
+        encoded, scale = self.encoded(tensor, plane), self.scales[plane, :, None]
+        if rounded:
+            return (encoded.float() * scale).to(self.compute).double()
+        return encoded.double() * scale.double()
 
     def encoded(self, tensor: torch.Tensor, plane: int) -> torch.Tensor:
         """What the cache holds for these keys (plane 0) or values (1), in its dtype."""

@@ -1,4 +1,5 @@
-"""Adapters, one file a core. kvcore's is the only module of this room that imports kvcore.
+"""Adapters, one file a core or a set of kernels. kvcore's are the only modules of this room that import kvcore;
+vllm's and sglang's import those packages' kernels, and only when they are asked for.
 
 `load` finds a target factory by name: a file in this folder ("kvcore"), what an installed package registers, or
 "package.module:factory" anywhere. A package registers its adapter in its own pyproject.toml:
@@ -10,6 +11,7 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -41,15 +43,19 @@ def load_kernels(name: str) -> KernelsFactory:
     """The factory of kernels called `name`: "kvcore" (a file name_kernels.py here), one registered in the group
     "properties.kernels", or "package.module:factory".
 
-    Raises UnknownTarget, also where torch or Triton is not installed.
+    Raises UnknownTarget, also where torch or Triton is not installed, or the package whose kernels these are (what to
+    install is in the message).
     """
     factory: KernelsFactory = _load(name, _KERNELS, "_kernels")
+    absent = getattr(sys.modules.get(getattr(factory, "__module__", "")), "absent", None)
+    if callable(absent) and (reason := absent()) is not None:
+        raise UnknownTarget(f"no target {name!r}: {reason}")
     return factory
 
 
 def available(group: str = "properties.targets", suffix: str = "") -> list[str]:
     """The names that need no colon: files of this folder, then what is registered."""
-    stems = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem != "__init__")
+    stems = sorted(path.stem for path in Path(__file__).parent.glob("[!_]*.py"))
     files = [stem.removesuffix("_kernels") for stem in stems if stem.endswith("_kernels") == bool(suffix)]
     return [*files, *sorted(point.name for point in entry_points(group=group))]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -27,6 +27,8 @@ class KvcoreKernels:
     """`kvcore.kernels` through the protocol."""
 
     axes = frozenset(AXES)
+    limits: Mapping[str, tuple[Any, ...]] = {}
+    arithmetic: frozenset[str] = frozenset()
 
     def __init__(self, core: ModuleType = kvcore) -> None:
         self.name = core.__name__

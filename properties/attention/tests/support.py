@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,8 @@ class Plain:
 
     name = "plain"
     axes = frozenset(AXES)
+    limits: Mapping[str, tuple[Any, ...]] = {}
+    arithmetic: frozenset[str] = frozenset()
 
     def __init__(self, lie: Callable[..., None] | None = None, refuses: str | None = None) -> None:
         self.lie = lie

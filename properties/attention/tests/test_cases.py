@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
-from properties.attention.cases import Case, MalformedCase, draw
+from properties.attention.cases import Case, MalformedCase, draw, fit
 from properties.attention.kernels import AXES
 from properties.attention.world import World
 
@@ -105,3 +106,13 @@ def test_common_prefixes_have_common_values() -> None:
     tables = world.place(0).tables
     assert tables[0][:2] == tables[1][:2]
     assert tables[2][0] not in tables[0]
+
+
+def test_a_case_is_brought_within_limits_and_what_was_changed_is_said() -> None:
+    limits = {"head_dim": (32, 64), "alibi": (False,), "query rows": (0, 1), "window": (None, 8)}
+    case = Case(sequences=((9, 4), (3, 0)), head_dim=16, alibi=True, window=8, seed=3)
+    small, off = fit(case, limits)
+    assert small == replace(case, sequences=((9, 1), (3, 0)), head_dim=64, alibi=False)
+    assert off == ("head_dim 16", "alibi", "more than 1 query rows")
+    assert fit(small, limits) == (small, ())
+    assert fit(case, {}) == (case, ())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +12,10 @@ import torch
 
 from properties.attention.cases import Case, draw
 from properties.attention.checks import Blind, Checker, poison_is_seen
-from properties.attention.kernels import AXES, DTYPES, Cache, How, Step
+from properties.attention.kernels import AXES, DTYPES, Cache, How, Step, Unsupported
 from properties.attention.launch import _UNWRITTEN
+from properties.attention.oracle import exact
+from properties.attention.tolerance import tolerance
 from reference import Bounds, Crash, Equivalence
 
 from .support import Plain
@@ -199,3 +203,62 @@ def test_kernels_that_hide_poison_are_called_blind() -> None:
 
     with pytest.raises(Blind, match="does not show"):
         poison_is_seen(Plain(hide), "bfloat16")
+
+
+class Partial(Plain):
+    """Has no copies, and runs no batch of one sequence."""
+
+    limits: Mapping[str, tuple[Any, ...]] = {"head_dim": (32,)}
+
+    def copy(self, cache: Cache, pairs: Any, watch: Any) -> None:
+        raise Unsupported("no copies")
+
+    def attend(self, queries: torch.Tensor, cache: Cache, step: Step, *rest: Any) -> None:
+        if len(step.lengths) == 1:
+            raise Unsupported("no single sequence")
+        super().attend(queries, cache, step, *rest)
+
+
+def test_what_is_not_supported_is_skipped_and_the_rest_is_checked() -> None:
+    checker = check(Partial(), replace(CASE, axes=("copies", "repeat", "batch")))
+    assert checker.counts.skipped == {"copies: no copies": 1, "batch: no single sequence": 1}
+    assert checker.counts.compared["repeat"] == 24 * 4
+    assert checker.counts.off == {"head_dim 16": 1}
+    assert checker.counts.cases == 1
+    checker.check(replace(CASE, sequences=((4, 4),)))
+    assert checker.counts.skipped["no single sequence"] == 1
+    assert checker.counts.cases == 1
+
+
+def test_a_survey_gives_every_verdict_by_itself() -> None:
+    def lie(out: torch.Tensor, step: Step, how: How, cache: Cache) -> None:
+        if how.schedule == "split":
+            nudge(out)
+
+    verdicts = Checker(Plain(lie), sanitize=False).survey(replace(CASE, axes=("schedule", "placement", "batch")))
+    assert list(verdicts) == ["run", "oracle", "schedule", "placement", "batch"]
+    assert verdicts["run"] is verdicts["oracle"] is verdicts["placement"] is None
+    assert isinstance(verdicts["schedule"], Equivalence)
+    assert isinstance(verdicts["batch"], Equivalence)
+    assert "copies" not in Checker(Partial(), sanitize=False).survey(replace(CASE, axes=("copies",)))
+
+    def wrong(out: torch.Tensor, *_: object) -> None:
+        out.mul_(2.0)
+
+    verdicts = Checker(Plain(wrong), sanitize=False).survey(replace(CASE, axes=("repeat",)))
+    assert isinstance(verdicts["oracle"], Equivalence)
+    assert verdicts["repeat"] is None
+
+
+def test_arithmetic_that_kernels_state_widens_the_bound_and_no_more() -> None:
+    """Values are alike: ours cancel the weights' rounding there, an unrounded denominator does not."""
+    torch.manual_seed(0)
+    exacts = [exact(torch.randn(2, 1, 8), torch.randn(9, 1, 8), torch.ones(9, 1, 8), scale=1.0)]
+    (ours,) = tolerance(exacts, torch.bfloat16)
+    (theirs,) = tolerance(exacts, torch.bfloat16, {"unrounded denominator"})
+    assert (ours < theirs).all()
+    assert (theirs <= ours + 4.001 * 2.0**-8).all()
+    (ours,) = tolerance(exacts, torch.float32)
+    (theirs,) = tolerance(exacts, torch.float32, {"float32 sums"})
+    assert (ours < theirs).all()
+    assert (theirs < 1e-4).all()
