@@ -13,7 +13,6 @@ __all__ = ["unchecked"]
 
 _NEEDS: dict[str, Capability] = {
     "ISOLATION": Capability.NAMESPACES,
-    "ALIASING": Capability.FORK,
     "ROLLBACK": Capability.TRUNCATE,
     "MAPPING": Capability.BATCH,
     "ERRORS": Capability.REFUSES,

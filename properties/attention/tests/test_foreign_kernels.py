@@ -98,7 +98,11 @@ def test_poison_shows_in_these_kernels() -> None:
 # ---- what does not: every claim of docs/foreign-kernels.md can be run again ------------------------------------------
 
 
-@pytest.mark.parametrize("path", sorted(COUNTEREXAMPLES.glob("*.json")), ids=lambda path: path.stem)
+CASES = [path for path in sorted(COUNTEREXAMPLES.glob("*.json")) if "case" in json.loads(path.read_text("utf-8"))]
+"""The others are of whole cores."""
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
 def test_a_counterexample_still_is_one(path: Path) -> None:
     data = json.loads(path.read_text(encoding="utf-8"))
     checked = checker(data["kernels"])
@@ -113,7 +117,7 @@ def test_a_counterexample_still_is_one(path: Path) -> None:
 
 def test_there_are_counterexamples_and_the_page_has_each() -> None:
     page = (COUNTEREXAMPLES.parent / "foreign-kernels.md").read_text(encoding="utf-8")
-    names = [path.name for path in COUNTEREXAMPLES.glob("*.json")]
+    names = [path.name for path in CASES]
     assert len(names) >= 10
     assert [name for name in names if name not in page] == []
 
