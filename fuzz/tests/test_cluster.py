@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -37,9 +38,10 @@ needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not inst
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("workers")))
+def cluster() -> Iterator[Cluster]:
+    # Its sockets' paths have 107 characters at most, and what pytest calls its folders is long.
+    with pytest.MonkeyPatch.context() as patch, TemporaryDirectory(prefix="ray") as short:
+        patch.setenv("TMPDIR", short)
         with connected("", 2) as one:
             yield one
 
@@ -241,13 +243,15 @@ def test_what_was_found_before_the_end_comes_back(cluster: Cluster, tmp_path: Pa
 @needs_ray
 def test_the_command_line_goes_to_a_cluster_that_is_there(cluster: Cluster, tmp_path: Path) -> None:
     address = cluster.ray.get_runtime_context().gcs_address
-    command = [sys.executable, "-m", "fuzz", "run", "--engine", "ray", "--engine", "walk", "--budget", "3s"]
+    # Its end is a finding, however long the workers take to begin.
+    command = [sys.executable, "-m", "fuzz", "run", "--engine", "ray", "--engine", "walk", "--budget", "2m"]
+    command += ["--target", "fuzz.zoo:NV-1", "--max-findings", "1", "--shrink", "2s"]
     environment = {**os.environ, "RAY_ADDRESS": address}
     done = subprocess.run(
         [*command, "--workers", "0", "--out", str(tmp_path)], cwd=ROOT, capture_output=True, text=True, env=environment
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "walk on 2 Ray workers for 3 s" in done.stdout
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "walk on 2 Ray workers for 120 s" in done.stdout
     assert list(json.loads((tmp_path / "summary.json").read_text())["engines"]) == ["walk"]
 
 

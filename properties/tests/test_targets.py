@@ -73,7 +73,7 @@ def test_an_unknown_module_is_named_with_what_may_be_given(name: str, module: st
     message = str(caught.value)
     assert message.startswith(f"no target {name!r}: cannot import {module} (")
     assert message.endswith(f"; name one of {', '.join(targets.available())}, or package.module:factory")
-    assert {"kvcore", "nano_vllm", "vllm"} <= set(targets.available())
+    assert {"kvcore", "nano_vllm", "sglang", "vllm"} <= set(targets.available())
 
 
 def test_a_registered_adapter_is_loaded_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
