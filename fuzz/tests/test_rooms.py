@@ -31,6 +31,7 @@ EXCEPTIONS = {
     "properties/targets/kvcore_kernels.py": {"kvcore", "numpy", "torch"},
     "properties/targets/vllm.py": {"vllm", "torch"},  # both inside a function
     "properties/targets/sglang.py": {"sglang", "torch", "transformers"},  # when the first target is made
+    "properties/tests/test_vllm.py": {"vllm"},
     "fuzz/guided.py": {"atheris"},  # an optional extra, in a process of its own
     "fuzz/cluster.py": {"ray"},  # optional extras, both
     "fuzz/examples.py": {"hypothesis", "redis"},
