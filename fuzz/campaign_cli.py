@@ -10,7 +10,7 @@ import os
 import secrets
 import shlex
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -169,19 +169,19 @@ def campaign(
     baseline: Path | None,
     resume: bool,
     base: CampaignPlan,
-    kernels: Callable[[str], str],
+    kernels: Callable[[str, Sequence[str]], str],
     ray: OnRay | None = None,
 ) -> NoReturn:
     """`run --campaign name` with `flags` that were given (by the plan's own names); without a name, `base`. Ends with
-    the exit status. interruptible: the clock, as a context. kernels: makes a name of kernels of "auto" and the like.
-    ray: where the workers are, if not here."""
+    the exit status. interruptible: the clock, as a context. kernels: makes a name of kernels of "auto" and the like,
+    for these targets. ray: where the workers are, if not here."""
     try:
         plan = ready(name) if name else base
         if resume and not name:
             plan = CampaignPlan.from_json(journal_of(out)["plan"])
         plan = overruled(plan, flags)
         if plan.engines.get("kernels", 0) > 0:
-            plan = replace(plan, kernels=kernels(plan.kernels))
+            plan = replace(plan, kernels=kernels(plan.kernels, plan.targets))
         else:
             plan = replace(plan, kernels="")
         plan = overruled(plan, {"seed": plan.seed or str(secrets.randbits(32))})

@@ -133,9 +133,12 @@ def _seconds(text: str) -> float:
     return seconds
 
 
-def _kernels(name: str) -> str:
-    """The kernels to run steps on: "" for "none", and for "auto" where torch or Triton is not installed."""
+def _kernels(name: str, targets: Sequence[str] = ()) -> str:
+    """The kernels to run steps on: "" for "none", and for "auto" where torch or Triton is not installed, or one of
+    `targets` does not show what to run."""
     if name == "none":
+        return ""
+    if name == "auto" and any(Capability.BATCH not in _factory(one)(Configuration()).capabilities for one in targets):
         return ""
     missing = [package for package in ("torch", "triton") if find_spec(package) is None]
     if name == "auto":
@@ -294,7 +297,7 @@ def run(
         str,
         typer.Option(
             help="What the engine `kernels` runs every step on: kvcore, package.module:factory, or none. "
-            "auto is kvcore where torch and Triton are installed."
+            "auto is kvcore where torch and Triton are installed and the target shows its steps."
         ),
     ] = "auto",
     profile: Annotated[
@@ -430,7 +433,7 @@ def run(
         out=out,
         engines=engines or campaign.ENGINES,
         judging=Judging(outside=outside, exact=not safety),
-        kernels=_kernels(kernels) if not engines or "kernels" in engines else "",
+        kernels=_kernels(kernels, [target]) if not engines or "kernels" in engines else "",
         profile=profile.value,
         shrink=_seconds(shrink),
         max_findings=max_findings,

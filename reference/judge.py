@@ -757,7 +757,11 @@ class Judge:
             for part, blocks in zip(line.parts, hits, strict=True)
         ]
         none: list[list[int]] = [[] for _ in hits]
-        return least, max(self._missing(line, count, none, due), self._missing(line, count, spare, due))
+        most = max(self._missing(line, count, none, due), self._missing(line, count, spare, due))
+        if self.policy.windowed:  # a shorter hit has other blocks in its window, which nobody may hold
+            longest = max(count, len(hits[0]) * self._size + 1 - line.scheduled)
+            most = max(most, self._missing(line, longest, none, due))
+        return least, most
 
     def _spare(self, history: int, block: int) -> int:
         """A block with this content that nobody holds, or `block` if there is none."""

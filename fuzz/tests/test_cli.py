@@ -55,6 +55,15 @@ def test_a_clean_campaign_ends_with_0_and_leaves_a_page_and_a_summary(tmp_path: 
     assert "http" not in page.replace("http-equiv", ""), "the page is self-contained"
 
 
+def test_a_target_that_does_not_show_its_steps_runs_without_kernels(tmp_path: Path) -> None:
+    """And never asks for them: a core that has imported Triton itself would be in their way."""
+    target = "fuzz.tests.test_nano_vllm:older"
+    result = fuzz("run", "--budget", "4s", "--seed", "7", "--target", target, "--out", tmp_path)
+    assert "no kernels are run beside the allocator" in " ".join(result.output.split())
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert {"walk", "hypothesis"} <= set(summary["engines"]) <= {"trace", "walk", "hypothesis"}
+
+
 def test_a_violation_ends_with_1_and_a_short_counterexample_that_replays(tmp_path: Path) -> None:
     result = fuzz("run", "--engine", "walk", "--target", BROKEN, "--seed", "1", "--budget", "20s", "--out", tmp_path)
     assert result.exit_code == 1, result.output

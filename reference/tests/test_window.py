@@ -18,9 +18,9 @@ WINDOWED = {
 }
 
 
-def pool(num_blocks: int = 9, **options: object) -> Judge:
+def pool(num_blocks: int = 9, block_size: int = 4, **options: object) -> Judge:
     """Blocks of 4, block 0 reserved, a window of 5: the query at position p reads from p - 4 on."""
-    return judge_of(num_blocks, **WINDOWED | options)
+    return judge_of(num_blocks, block_size, **WINDOWED | options)
 
 
 def table(judge: Judge, request: str) -> list[int]:
@@ -225,6 +225,18 @@ def test_without_caching_blocks_go_to_the_front() -> None:
     assert table(judge, "a") == [0, 0, 3, 2]  # what was let go is taken again
     assert judge.predictor is not None
     assert list(judge.predictor.free) == [1, 4, 5, 6, 7, 8]
+
+
+def test_a_core_that_need_not_hit_everything_may_be_refused_for_a_shorter_hit() -> None:
+    judge = pool(4, block_size=1, windows=(2,), complete=False, exact=False)
+    wait(judge, "a", [0, 0])
+    complete(judge, judge.after_dispatch(judge.take_blocks((("a", 2),), [0], [[1, 2]]), []))
+    free(judge, "a")
+    wait(judge, "b", [0, 1])
+    complete(judge, judge.after_dispatch(judge.take_blocks((("b", 2),), [0], [[3, 2]]), []))
+    wait(judge, "c", [0, 1, 0])
+    assert judge.before_dispatch((("c", 1),)) is None  # 2 is hit and 1 is taken
+    assert judge.may_refuse  # or 3 is not hit, but 1: then one more is missing
 
 
 # ---- groups ----------------------------------------------------------------------------------------------------------
