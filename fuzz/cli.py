@@ -15,7 +15,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -44,7 +44,7 @@ from .audit import audit as run_audit
 from .bisect import bisected
 from .campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, USAGE, VIOLATION, Finding, Plan, Result
 from .compare import compare as run_compare
-from .compare import markdown, replace_section
+from .compare import keep, markdown, replace_section
 from .compare import render as render_comparison
 from .counterexample import Counterexample, Unreadable, read, versions, write
 from .engines import Tally
@@ -1109,6 +1109,9 @@ def compare(
         list[Path] | None,
         typer.Option(help="Put the table between the marks in this Markdown file, too. Repeatable."),
     ] = None,
+    kept: Annotated[
+        Path | None, typer.Option("--keep", help="Copy each counterexample to this folder; --into links to it.")
+    ] = None,
 ) -> None:
     """Compare cores: the same campaign for each, in a process of its own; a table of cores and properties.
 
@@ -1129,9 +1132,10 @@ def compare(
         speed=speed,
         say=lambda text: console.print(escape(text), soft_wrap=True),
     )
+    copies = keep(result, out, kept) if kept is not None else {}
     for path in into or ():
         try:
-            replace_section(path, markdown(result))
+            replace_section(path, markdown(result, partial(_link, copies, path.parent)))
         except (OSError, ValueError) as error:
             _usage(str(error))
     table = Table(title="", box=None)
@@ -1147,6 +1151,10 @@ def compare(
             console.print(f"[yellow]{column.name}[/]: {escape(column.missing)}", soft_wrap=True)
     console.print(f"page: {render_comparison(result, out)}   table: {out / 'compare.json'}", soft_wrap=True)
     raise typer.Exit(VIOLATION if result.violated else CLEAN if result.executed else NOTHING)
+
+
+def _link(copies: Mapping[str, Path], base: Path, file: str) -> str:
+    return os.path.relpath(copies[file], base) if file in copies else ""
 
 
 _VERDICTS = {

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -24,7 +25,7 @@ from reference import PROPERTIES
 
 from .page import environment
 
-__all__ = ["Cell", "Column", "Comparison", "compare", "markdown", "render", "replace_section"]
+__all__ = ["Cell", "Column", "Comparison", "compare", "keep", "markdown", "render", "replace_section"]
 
 BEGIN, END = "<!-- compare: begin -->", "<!-- compare: end -->"
 
@@ -204,9 +205,20 @@ def _speeds(result: Comparison, out: Path, rounds: int, say: Callable[[str], Non
 _MARKS = {"pass": "pass", "violated": "**violated**", "not supported": "–", "not checked": "(not checked)"}
 
 
-def markdown(result: Comparison, findings: str = "") -> str:
-    """The table in Markdown: a row a property, a column a core. findings: what a violated cell's file is looked for
-    under; "" for no links."""
+def keep(result: Comparison, out: Path, folder: Path) -> dict[str, Path]:
+    """Copy each violated cell's counterexample to `folder`, as CORE-PROPERTY.json; the copies, by the cell's file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = {}
+    for column in result.columns:
+        for name, cell in column.cells.items():
+            if cell.file:
+                kept[cell.file] = folder / f"{_slug(column.name)}-{name}.json"
+                shutil.copyfile(out / cell.file, kept[cell.file])
+    return kept
+
+
+def markdown(result: Comparison, links: Callable[[str], str] = lambda file: "") -> str:
+    """The table in Markdown: a row a property, a column a core. links: where a violated cell's file is, or ""."""
     head = ["property", *(f"{column.name}" for column in result.columns)]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for name in PROPERTIES:
@@ -214,7 +226,8 @@ def markdown(result: Comparison, findings: str = "") -> str:
         for column in result.columns:
             cell = column.cells.get(name)
             mark = _MARKS[cell.verdict] if cell is not None else "not run"
-            row.append(f"[{mark}]({findings}/{cell.file})" if cell is not None and cell.file and findings else mark)
+            link = links(cell.file) if cell is not None and cell.file else ""
+            row.append(f"[{mark}]({link})" if link else mark)
         lines.append(f"| {' | '.join(row)} |")
     lines.append(f"| checked operations | {' | '.join(f'{column.operations:,}' for column in result.columns)} |")
     lines.append(f"| of the walk, a second | {' | '.join(f'{column.rate:,}' for column in result.columns)} |")
