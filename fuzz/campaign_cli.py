@@ -293,7 +293,8 @@ def _summarize(result: CampaignResult, out: Path) -> None:
     events = summary["sometimes"]
     met = sum(1 for count in events.values() if count)
     rarest = min(((count, name) for name, count in events.items() if count), default=(0, "none"))
-    console.print(f"hard states met: {met} of {len(events)} (rarest: {rarest[1]}, {rarest[0]:,} times)", soft_wrap=True)
+    possible = met + len(summary["never_happened"])
+    console.print(f"hard states met: {met} of {possible} (rarest: {rarest[1]}, {rarest[0]:,} times)", soft_wrap=True)
     if result.findings:
         _table(result.findings)
     for signature in result.fixed:

@@ -488,7 +488,8 @@ def _summarize(result: Result, summary: dict[str, Any]) -> None:
     events = summary["sometimes"]
     met = sum(1 for count in events.values() if count)
     rarest = min(((count, name) for name, count in events.items() if count), default=(0, "none"))
-    console.print(f"hard states met: {met} of {len(events)} (rarest: {rarest[1]}, {rarest[0]:,} times)", soft_wrap=True)
+    possible = met + len(summary["never_happened"])
+    console.print(f"hard states met: {met} of {possible} (rarest: {rarest[1]}, {rarest[0]:,} times)", soft_wrap=True)
     if result.missing and not result.findings:
         console.print(f"[yellow]never happened:[/] {', '.join(result.missing)}", soft_wrap=True)
     operations = f"{result.tally.operations:,} checked operations"
