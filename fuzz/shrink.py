@@ -183,10 +183,12 @@ class _Shrinker:
         violation = run.violation
         if violation is None or (violation.id != self.original.property_id and not self.any_property):
             return False
-        policy = run.session.judge.policy  # where the core cannot have what was asked for, it says what it has
-        self.configuration = replace(
-            configuration, block_size=policy.block_size, reuse=policy.reuse, caching=policy.caching
-        )
+        if run.session is not None:  # there is none of a run that took its process along
+            policy = run.session.judge.policy  # where the core cannot have what was asked for, it says what it has
+            configuration = replace(
+                configuration, block_size=policy.block_size, reuse=policy.reuse, caching=policy.caching
+            )
+        self.configuration = configuration
         self.violation, self.at = violation, run.at
         # What was skipped, and what comes after the violation, did nothing.
         self.operations = [
