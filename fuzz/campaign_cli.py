@@ -34,7 +34,7 @@ from .history import BadHistory, History, bars
 from .nightly import ONLY_KNOWN, Busy, CampaignResult, Figures, Nightly, NothingToResume, journal_of
 from .page import render, render_history
 from .plans import BadPlan, CampaignPlan, Keep, bytes_of, overruled, ready, seconds_of
-from .show import describe
+from .show import describe, hard_states
 from .supervisor import Died, Executor
 from .worker import Hit, Stream
 
@@ -290,11 +290,7 @@ def _summarize(result: CampaignResult, out: Path) -> None:
         console.print(f"[yellow]not checked:[/] {name}, since {escape(reason)}", soft_wrap=True)
     for name, count in result.not_counted.items():
         console.print(f"[yellow]not counted:[/] {count:,} hits of {name}, which was not asked for", soft_wrap=True)
-    events = summary["sometimes"]
-    met = sum(1 for count in events.values() if count)
-    rarest = min(((count, name) for name, count in events.items() if count), default=(0, "none"))
-    possible = met + len(summary["never_happened"])
-    console.print(f"hard states met: {met} of {possible} (rarest: {rarest[1]}, {rarest[0]:,} times)", soft_wrap=True)
+    console.print(hard_states(summary), soft_wrap=True)
     if result.findings:
         _table(result.findings)
     for signature in result.fixed:

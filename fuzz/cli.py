@@ -44,7 +44,7 @@ from .audit import audit as run_audit
 from .bisect import bisected
 from .campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, USAGE, VIOLATION, Finding, Plan, Result
 from .compare import compare as run_compare
-from .compare import keep, markdown, replace_section
+from .compare import keep, markdown
 from .compare import render as render_comparison
 from .counterexample import Counterexample, Unreadable, read, versions, write
 from .engines import Tally
@@ -58,7 +58,8 @@ from .plans import READY, BadPlan, CampaignPlan, Variant, properties_of
 from .planting import DoesNotApply
 from .record import Recorder
 from .run import Judging, Run, kernel_laws, perform
-from .show import Timeline, describe
+from .section import replace_section
+from .show import Timeline, describe, hard_states
 from .shrink import shrink
 from .trace import Request, TraceError, cannot_trace, read_trace, run_trace
 from .zoo import Bug, InvalidBug, allocator_bugs, find, kernel_bugs
@@ -485,11 +486,7 @@ def _summarize(result: Result, summary: dict[str, Any]) -> None:
         console.print(f"[yellow]not checked:[/] {name}, since {reason}", soft_wrap=True)
     for reason, count in summary["skipped"].items():
         console.print(f"[yellow]skipped:[/] {count:,} operations, {reason}", soft_wrap=True)
-    events = summary["sometimes"]
-    met = sum(1 for count in events.values() if count)
-    rarest = min(((count, name) for name, count in events.items() if count), default=(0, "none"))
-    possible = met + len(summary["never_happened"])
-    console.print(f"hard states met: {met} of {possible} (rarest: {rarest[1]}, {rarest[0]:,} times)", soft_wrap=True)
+    console.print(hard_states(summary), soft_wrap=True)
     if result.missing and not result.findings:
         console.print(f"[yellow]never happened:[/] {', '.join(result.missing)}", soft_wrap=True)
     operations = f"{result.tally.operations:,} checked operations"
@@ -1136,7 +1133,7 @@ def compare(
     copies = keep(result, out, kept) if kept is not None else {}
     for path in into or ():
         try:
-            replace_section(path, markdown(result, partial(_link, copies, path.parent)))
+            replace_section(path, "compare", markdown(result, partial(_link, copies, path.parent)))
         except (OSError, ValueError) as error:
             _usage(str(error))
     table = Table(title="", box=None)

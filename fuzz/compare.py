@@ -25,9 +25,7 @@ from reference import PROPERTIES
 
 from .page import environment
 
-__all__ = ["Cell", "Column", "Comparison", "compare", "keep", "markdown", "render", "replace_section"]
-
-BEGIN, END = "<!-- compare: begin -->", "<!-- compare: end -->"
+__all__ = ["Cell", "Column", "Comparison", "compare", "keep", "markdown", "render"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +47,6 @@ class Column:
     target: str
     name: str
     version: str = ""
-    seed: str = ""
     operations: int = 0
     seconds: float = 0.0
     rate: int = 0
@@ -152,7 +149,6 @@ def _column(target: str, folder: Path, status: int) -> Column:
     summary = json.loads(path.read_text(encoding="utf-8"))
     column.operations = summary["operations"]
     column.seconds = summary["seconds"]
-    column.seed = summary["seed"]
     walk = summary["engines"].get("walk", {})
     column.rate = walk.get("operations_per_second", 0)
     column.version = next(
@@ -241,16 +237,6 @@ def markdown(result: Comparison, links: Callable[[str], str] = lambda file: "") 
     lines.append("– : the core has no such thing, or has decided otherwise (its policy).")
     lines += [f"\n{column.name}: {column.missing}" for column in result.columns if column.missing]
     return "\n".join(lines)
-
-
-def replace_section(path: Path, text: str) -> None:
-    """Put `text` between the two marks in the file. Raises ValueError if it has not both."""
-    whole = path.read_text(encoding="utf-8")
-    before, begin, rest = whole.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"{path}: expected the lines {BEGIN} and {END} around what is to be replaced")
-    path.write_text(f"{before}{begin}\n{text}\n{end}{after}", encoding="utf-8")
 
 
 def render(result: Comparison, out: Path) -> Path:

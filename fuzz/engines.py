@@ -291,10 +291,11 @@ def trace(
     What breaks is run a second time, since the first does not keep its operations. Where the target's policy does not
     go with the trace's scheduler, nothing is run, and the tally says why.
     """
-    if reason := cannot_trace(factory(configuration).policy):
+    core = factory(configuration)
+    if reason := cannot_trace(core.policy):
         tally.skipped[f"of the request trace: {reason}"] = len(requests)
         return None, None
-    report = run_trace(requests, factory(configuration), outside=judging.outside, progress=progress, **options)
+    report = run_trace(requests, core, outside=judging.outside, progress=progress, **options)
     tally.add("trace", report.operations, {}, {}, {}, {})
     if report.violation is None:
         return None, report

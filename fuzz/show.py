@@ -8,6 +8,7 @@ This room may not know: where a run came from.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -54,6 +55,15 @@ def describe(operation: Operation) -> str:
             return f"free {operation.request}"
         case _:
             return operation.op
+
+
+def hard_states(summary: Mapping[str, Any]) -> str:
+    """One line: how many of the hard states that were possible a campaign's summary counts, and the rarest."""
+    met = [(count, name) for name, count in summary["sometimes"].items() if count]
+    count, name = min(met, default=(0, "none"))
+    return (
+        f"hard states met: {len(met)} of {len(met) + len(summary['never_happened'])} (rarest: {name}, {count:,} times)"
+    )
 
 
 def states(session: Session) -> list[dict[str, Any]]:

@@ -28,13 +28,12 @@ from properties.attention.cases import Case
 from properties.targets import UnknownTarget, load_kernels
 
 from .attention import case_of, shrink
+from .section import replace_section
 
 if TYPE_CHECKING:
     from properties.attention.checks import Checker
 
 __all__ = ["Row", "Survey", "page", "run_survey", "survey_case"]
-
-BEGIN, END = "<!-- survey: begin -->", "<!-- survey: end -->"
 
 
 @dataclass(slots=True)
@@ -194,15 +193,6 @@ def _grouped(off: dict[str, int]) -> str:
     )
 
 
-def _write(path: Path, surveys: list[Survey]) -> None:
-    text = path.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    _, found, after = rest.partition(END)
-    if not found:
-        raise typer.BadParameter(f"{path} has no markers {BEGIN} and {END}")
-    path.write_text(f"{before}{BEGIN}\n\n{page(surveys)}\n\n{END}{after}", encoding="utf-8")
-
-
 def _read(path: Path) -> Survey:
     data = json.loads(path.read_text(encoding="utf-8"))
     data["rows"] = {what: Row(**row) for what, row in data["rows"].items()}
@@ -237,7 +227,11 @@ def main(
             if row.case:
                 typer.echo(f"             {row.case}")
     if write is not None:
-        _write(write, [_read(path) for path in sorted(out.glob("*.json"))])
+        surveys = [_read(path) for path in sorted(out.glob("*.json"))]
+        try:
+            replace_section(write, "survey", f"\n{page(surveys)}\n")
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from None
 
 
 if __name__ == "__main__":

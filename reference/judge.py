@@ -796,10 +796,7 @@ class Judge:
             elif not self._grow(line, start, end, table):
                 return admitted
             admitted.append((request, end - line.scheduled))
-            for part in line.parts:
-                self._write(part, line.scheduled, end)
-            if self.policy.publish == "dispatch":
-                self._publish(line, end)
+            self._compute(line, line.scheduled, end)
         if len(starts) < len(work):
             request, count = work[len(starts)]
             line = self.lines[request]
@@ -865,15 +862,20 @@ class Judge:
             if UNKNOWN in line.tokens[start:end] if line.unnamed else False:
                 self.events["placeholder dispatched"] += 1
             if self.policy.admission == "request":
-                self._write(line, start, end)
+                self._compute(line, start, end)
             line.scheduled = end
             line.flights.append(passage)
             if len(line.flights) > 1:
                 self.events["several steps of one request in flight"] += 1
-            if self.policy.publish == "dispatch":
-                self._publish(line, end)
         self.in_flight.append(passage)
         return passage
+
+    def _compute(self, line: Line, start: int, end: int) -> None:
+        """A step that is dispatched computes positions start to end of `line`, in all its parts."""
+        for part in line.parts:
+            self._write(part, start, end)
+        if self.policy.publish == "dispatch":
+            self._publish(line, end)
 
     def _write(self, line: Line, start: int, end: int) -> None:
         """The stream writes positions start to end of `line`. Judges who may write there, and what is read below."""

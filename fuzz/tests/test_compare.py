@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.compare import BEGIN, END, Comparison, compare, keep, markdown, render, replace_section
+from fuzz.compare import Comparison, compare, keep, markdown, render
 from fuzz.counterexample import read
 from fuzz.page import environment
+from fuzz.section import marks, replace_section
 from reference import PROPERTIES
 
 
@@ -57,13 +58,14 @@ def test_the_table_and_the_page_say_the_same(compared: tuple[Comparison, Path, l
 
 
 def test_the_section_between_the_marks_is_replaced_and_nothing_else(tmp_path: Path) -> None:
+    begin, end = marks("compare")
     path = tmp_path / "page.md"
-    path.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    replace_section(path, "new")
-    assert path.read_text() == f"before\n{BEGIN}\nnew\n{END}\nafter\n"
+    path.write_text(f"before\n{begin}\nold\n{end}\nafter\n")
+    replace_section(path, "compare", "new")
+    assert path.read_text() == f"before\n{begin}\nnew\n{end}\nafter\n"
     path.write_text("no marks\n")
     with pytest.raises(ValueError, match="expected the lines"):
-        replace_section(path, "new")
+        replace_section(path, "compare", "new")
     assert path.read_text() == "no marks\n"
 
 

@@ -14,7 +14,8 @@ pytest.importorskip("triton")
 import typer
 
 from fuzz.attention import check_one
-from fuzz.survey import BEGIN, END, main, run_survey, survey_case
+from fuzz.section import marks
+from fuzz.survey import main, run_survey, survey_case
 from properties.attention.cases import Case
 from properties.attention.kernels import AXES
 
@@ -54,7 +55,8 @@ def test_what_is_broken_is_counted_where_it_is_and_shrunk() -> None:
 
 def test_the_tables_go_between_the_markers_of_a_page(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(f"before\n{BEGIN}\nstale\n{END}\nafter\n", encoding="utf-8")
+    begin, end = marks("survey")
+    page.write_text(f"before\n{begin}\nstale\n{end}\nafter\n", encoding="utf-8")
     asked = ["--cases", "4", "--tiles", "8", "--patience", "5", "--no-watch", "--out", str(tmp_path / "out")]
     done = CliRunner().invoke(app, ["--kernels", LYING, "--kernels", HONEST, *asked, "--write", str(page)])
     assert done.exit_code == 0, done.output

@@ -48,6 +48,17 @@ class _NanoTarget(Adapter):
         sequence.block_size = self._size  # the class has the engine's
         return sequence
 
+    def _grow(self, sequence: Any, tokens: Sequence[int]) -> bool:
+        """Append `tokens` one by one, as the engine does; False, and nothing done, if there are not blocks for all."""
+        length = len(sequence)
+        needed = sum((length + more) % self._size == 1 for more in range(1, len(tokens) + 1))
+        if needed > len(self.manager.free_block_ids):
+            return False
+        for token in tokens:
+            sequence.append_token(token)
+            self.manager.may_append(sequence)
+        return True
+
     def free(self, request: str) -> None:
         sequence = self._live.pop(request)
         if sequence.block_table:
@@ -96,14 +107,8 @@ class CurrentTarget(_NanoTarget):
         return int(sequence.num_cached_tokens)
 
     def append(self, request: str, tokens: Tokens) -> None:
-        sequence = self._live[request]
-        length = len(sequence)
-        needed = sum((length + more) % self._size == 1 for more in range(1, len(tokens) + 1))
-        if needed > len(self.manager.free_block_ids):
+        if not self._grow(self._live[request], tokens):
             raise Refused("OutOfBlocks")
-        for token in tokens:
-            sequence.append_token(token)
-            self.manager.may_append(sequence)
 
     def dispatch(self, work: Sequence[tuple[str, int]]) -> StepView:
         sequences = [self._live[request] for request, _ in work]
@@ -149,20 +154,15 @@ class OlderTarget(_NanoTarget):
             sequence, appended = self._live[request], self._appended[request]
             start = len(sequence)
             if not sequence.block_table:
-                for token in appended:
+                for token in appended:  # while it waited: part of the prompt
                     sequence.append_token(token)
                 appended.clear()
                 if not manager.can_allocate(sequence):
                     break
                 manager.allocate(sequence)
                 start = sequence.num_cached_tokens
-            elif sum((start + more) % self._size == 1 for more in range(1, len(appended) + 1)) > len(
-                manager.free_block_ids
-            ):
+            elif not self._grow(sequence, appended):
                 break
-            for token in appended:
-                sequence.append_token(token)
-                manager.may_append(sequence)
             appended.clear()
             starts.append(start)
         if not starts:
