@@ -352,7 +352,7 @@ class RayWorkers:
             return []
         self._rest(seat)
         event: Done | Died = _unpacked(value)
-        seat.deaths = seat.deaths + 1 if isinstance(event, Died) else 0
+        seat.deaths = seat.deaths + 1 if isinstance(event, Died) and event.unit < 0 else 0
         return [event]
 
     def _rest(self, seat: _Seat) -> None:

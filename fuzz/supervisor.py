@@ -150,7 +150,7 @@ class Workers:
         ]
 
     def deaths(self) -> int:
-        """The least number of processes in a row that any place has seen die before they finished a task."""
+        """The least number of processes in a row that any place has seen die before they had begun anything."""
         return min(place.deaths for place in self._places)
 
     def idle(self) -> int:
@@ -266,13 +266,13 @@ class Workers:
         pid = place.process.pid or 0
         place.connection.close()
         place.process = place.connection = place.task = None
-        place.deaths += 1
+        begun = task is not None and word.get("task") == task.number
+        place.deaths = 0 if begun else place.deaths + 1  # to die of what one is at is no failure of the harness
         place.not_before = self._clock() + BACK_OFF[min(place.deaths, len(BACK_OFF) - 1)]
         if task is None:
             return []
         spent = self._clock() - place.since
         self._busy += spent
-        begun = word.get("task") == task.number
         return [Died(task, how, word["unit"] if begun else -1, word["operations"] if begun else 0, spent, pid)]
 
 

@@ -412,12 +412,25 @@ def test_a_worker_that_dies_is_a_finding_with_its_operations(
         assert found.operations[-1].op == "reset"
         assert finding.length_found >= len(found.operations)
         if target == "killed":
-            assert [operation.op for operation in found.operations] == ["allocate", "reset"], "shrunk in forks"
+            assert [operation.op for operation in found.operations] == ["allocate", "reset"], told.lines
             assert read(finding.directory / "found.json").operations[-1].op == "reset"
         assert (found.configuration.num_blocks, found.configuration.block_size) == (5, 4)
     if target == "killed":
         assert bisected(finding.path, "", 60.0)[0] == 1
         assert bisected(finding.path, "kvcore", 60.0)[0] == 0
+
+
+def test_dying_of_what_one_is_at_is_no_failure_of_the_harness(tmp_path: Path) -> None:
+    """However often: a campaign on a target that often dies goes on, and shrinks what it has found."""
+    with Workers(1, tmp_path, time.monotonic) as workers:
+        for number in (1, 2):
+            until(workers.idle)
+            stream = Stream("fuzz.tests.deadly:killed", "walk", "all", "1")
+            workers.submit(Task("hunt", number, stream, str(tmp_path), 60.0, count=100_000))
+            (died,) = until(lambda: workers.events(0.1))
+            assert isinstance(died, Died)
+            assert died.unit >= 0
+            assert workers.deaths() == 0
 
 
 def test_a_target_that_no_worker_survives_ends_the_campaign_with_a_finding(tmp_path: Path) -> None:
