@@ -42,6 +42,9 @@ _REACH = 10.0
 _FETCH = 10.0
 """Seconds to ask a machine what the process of a dead actor was doing."""
 
+_STARTING = 10.0
+"""Seconds in which an actor is there, if there is room for it; a campaign's end waits so long for one to go again."""
+
 _STILLBORN = 3
 """Actors in a row that die in every place before they are there: the cluster cannot run this package."""
 
@@ -211,7 +214,8 @@ def _fetched(task: Task, folder: str, how: str) -> _Answer:
 
 @dataclass(slots=True)
 class _Seat:
-    """One worker's place as it is seen from here: its actor, and what that is doing. awaited: its answer to come."""
+    """One worker's place as it is seen from here: its actor, and what that is doing. awaited: its answer to come.
+    since: when that was asked for."""
 
     actor: Any = None
     here: _Here | None = None
@@ -267,7 +271,7 @@ class RayWorkers:
         now = self._clock()
         for seat in self._seats:
             if seat.actor is None and now >= seat.not_before:
-                seat.actor = self._make()
+                seat.actor, seat.since = self._make(), now
                 seat.awaited = seat.actor.here.remote()
         return sum(seat.here is not None and seat.task is None for seat in self._seats)
 
@@ -309,7 +313,14 @@ class RayWorkers:
         with suppress(Exception):
             while self.running() and self._clock() < until:
                 self.events(0.2)
-        idle = [seat.actor.end.remote() for seat in self._seats if seat.here is not None and seat.task is None]
+        now = self._clock()
+        # One that is just starting has a folder too, and ends as soon as it is there. One that has waited for longer
+        # waits for room, and has none.
+        idle = [
+            seat.actor.end.remote()
+            for seat in self._seats
+            if seat.actor is not None and seat.task is None and (seat.here is not None or now - seat.since < _STARTING)
+        ]
         left = []
         with suppress(Exception):
             for seat in self._seats:
@@ -320,7 +331,7 @@ class RayWorkers:
                 with suppress(Exception):
                     _unpacked(self._ray.get(one))
             if idle:
-                self._ray.wait(idle, num_returns=len(idle), timeout=3.0)
+                self._ray.wait(idle, num_returns=len(idle), timeout=_STARTING)
         for seat in self._seats:
             if seat.actor is not None:
                 with suppress(Exception):

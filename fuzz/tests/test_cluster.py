@@ -241,6 +241,14 @@ def test_what_was_found_before_the_end_comes_back(cluster: Cluster, tmp_path: Pa
 
 
 @needs_ray
+def test_what_is_still_starting_leaves_nothing(cluster: Cluster) -> None:
+    workers = RayWorkers(cluster, 2, time.monotonic)
+    until(left_behind)
+    workers.close()  # nobody has heard yet that one is there
+    assert left_behind() == []
+
+
+@needs_ray
 def test_the_command_line_goes_to_a_cluster_that_is_there(cluster: Cluster, tmp_path: Path) -> None:
     address = cluster.ray.get_runtime_context().gcs_address
     # Its end is a finding, however long the workers take to begin.
