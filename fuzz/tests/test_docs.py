@@ -13,8 +13,7 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from fuzz import cli
-from fuzz.cli import app
+from fuzz.cli import app, replay
 from properties.operations import OPERATIONS
 from reference import PROPERTIES
 
@@ -27,7 +26,7 @@ def _lines(text: str) -> list[str]:
 
 
 def test_the_six_moments_in_the_readme_are_the_real_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "console", Console(width=110, highlight=False))
+    monkeypatch.setattr(replay, "console", Console(width=110, highlight=False))
     result = CliRunner().invoke(app, ["replay", "fuzz/scenarios/six_moments.json"])
     shown = README.split("$ python -m fuzz replay fuzz/scenarios/six_moments.json\n")[1].split("```")[0]
     assert _lines(shown) == _lines(result.output)

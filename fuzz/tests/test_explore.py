@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from fuzz import cli
 from fuzz.cli import app
+from fuzz.cli.common import Interruptible
 from fuzz.counterexample import read
 from fuzz.explore import BadSpace, CannotResume, Changed, Explored, Plan, Space, explore, normal
 from fuzz.explore.expand import Expander
@@ -531,7 +531,7 @@ def test_an_interrupted_run_ends_with_130_and_can_be_resumed(tmp_path: Path, mon
                 raise KeyboardInterrupt
             return 0.0
 
-        patched.setattr(cli._Interruptible, "__call__", pressed)
+        patched.setattr(Interruptible, "__call__", pressed)
         result = fuzz(*SMALL, "--out", tmp_path)
     assert result.exit_code == 130, result.output
     assert "go on with --resume" in result.output

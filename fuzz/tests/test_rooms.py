@@ -103,6 +103,7 @@ def test_a_module_imports_only_what_its_room_may_know(path: Path) -> None:
     [
         "fuzz.walk, fuzz.run, fuzz.shrink, fuzz.counterexample, fuzz.engines, fuzz.show, fuzz.trace",
         "fuzz.worker, fuzz.supervisor, fuzz.cluster, fuzz.nightly, fuzz.findings, fuzz.baseline, fuzz.history, fuzz.ci",
+        "fuzz.cli",
         "properties.session, properties.operations, properties.target, properties.laws, properties.targets.kvcore",
         "kvcore",
     ],

@@ -1,56 +1,42 @@
-"""Campaigns on the command line: `run --campaign`, and what is done with their folder: accept, promote, tidy, report.
+"""`run` on workers: `--campaign`, `--workers`, `--devices`, `--resume`, `--engine ray`.
 
-This room may not know: how a campaign runs; it reads arguments, shows progress, and picks the exit status.
+This room may not know: how a campaign runs; it places the workers, shows progress, and picks the exit status.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import shlex
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from . import ci
-from .baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
-from .campaign import CLEAN, HARNESS, NOTHING, USAGE
-from .cluster import NoCluster, NoRay, RayWorkers, connected
-from .engines import Clock
-from .findings import Finding, Findings, NotAFinding, promote
-from .history import BadHistory, History, bars
-from .nightly import ONLY_KNOWN, Busy, CampaignResult, Figures, Nightly, NothingToResume, journal_of
-from .page import render, render_history
-from .plans import BadPlan, CampaignPlan, Keep, bytes_of, overruled, ready, seconds_of
-from .show import describe, hard_states
-from .supervisor import Died, Executor
-from .worker import Hit, Stream
+from .. import ci
+from ..baseline import NEW, REGRESSED, BadBaseline
+from ..campaign import CLEAN, HARNESS, NOTHING
+from ..cluster import NoCluster, NoRay, RayWorkers, connected
+from ..engines import Clock
+from ..findings import Finding
+from ..history import BadHistory
+from ..nightly import ONLY_KNOWN, Busy, CampaignResult, Figures, Nightly, NothingToResume, journal_of
+from ..page import render
+from ..plans import BadPlan, CampaignPlan, overruled, ready
+from ..show import hard_states
+from ..supervisor import Died, Executor
+from ..worker import Hit, Stream
+from .common import Interruptible, complaints, console, kernels_of, now, show_operations, usage
 
-__all__ = ["OnRay", "campaign", "register"]
-
-console = Console(highlight=False)
-complaints = Console(stderr=True, highlight=False)
-
-
-def _usage(message: str) -> NoReturn:
-    complaints.print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
-    raise typer.Exit(USAGE)
-
-
-def _now() -> datetime:
-    return datetime.now().astimezone().replace(microsecond=0)
+__all__ = ["OnRay", "campaign"]
 
 
 class _Lines:
@@ -104,13 +90,10 @@ class _Lines:
             soft_wrap=True,
         )
         console.print(f"  {found.configuration}", style="dim")
-        shown = list(enumerate(found.operations))
-        if len(shown) > 20:
-            console.print(f"  ... {len(shown) - 10} operations before these")
-            shown = shown[-10:]
-        for number, operation in shown:
-            mark = "[bold red]" if number == found.at else ""
-            console.print(f"  {mark}{number + 1:>2}  {escape(describe(operation))}", soft_wrap=True)
+        before = len(found.operations) - 10 if len(found.operations) > 20 else 0
+        if before:
+            console.print(f"  ... {before} operations before these")
+        show_operations(found, before)
         console.print(f"  python -m fuzz replay {finding.path}", style="bold", soft_wrap=True)
 
     def died(self, died: Died) -> None:
@@ -135,11 +118,11 @@ class OnRay:
 def _placed(plan: CampaignPlan, ray: OnRay, open: ExitStack) -> tuple[CampaignPlan, Callable[..., Executor]]:
     """The plan with as many workers as it will have on `ray`, and what makes them. Exits with 2 or 3."""
     if plan.devices:
-        _usage("devices are of this machine; with --engine ray give --ray-gpus, the GPUs of each worker")
+        usage("devices are of this machine; with --engine ray give --ray-gpus, the GPUs of each worker")
     try:
         cluster = open.enter_context(connected(ray.address, plan.processes))
     except NoRay as error:
-        _usage(str(error))
+        usage(str(error))
     except NoCluster as error:
         complaints.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(HARNESS) from None
@@ -148,7 +131,7 @@ def _placed(plan: CampaignPlan, ray: OnRay, open: ExitStack) -> tuple[CampaignPl
     if room < plan.workers:
         each = f"a CPU and {ray.gpus:g} GPUs" if ray.gpus else "a CPU"
         if cluster.own:
-            _usage(f"{plan.workers} workers with {each} each, and this machine has room for {room}")
+            usage(f"{plan.workers} workers with {each} each, and this machine has room for {room}")
         console.print(
             f"[yellow]the Ray cluster has room for {room} of {plan.workers} workers now ({each} each); the others wait "
             "until it has grown[/]",
@@ -165,34 +148,31 @@ def campaign(
     name: str,
     flags: Mapping[str, Any],
     out: Path,
-    interruptible: Callable[[], Any],
     baseline: Path | None,
     resume: bool,
     base: CampaignPlan,
-    kernels: Callable[[str, Sequence[str]], str],
     ray: OnRay | None = None,
 ) -> NoReturn:
     """`run --campaign name` with `flags` that were given (by the plan's own names); without a name, `base`. Ends with
-    the exit status. interruptible: the clock, as a context. kernels: makes a name of kernels of "auto" and the like,
-    for these targets. ray: where the workers are, if not here."""
+    the exit status. ray: where the workers are, if not here."""
     try:
         plan = ready(name) if name else base
         if resume and not name:
             plan = CampaignPlan.from_json(journal_of(out)["plan"])
         plan = overruled(plan, flags)
         if plan.engines.get("kernels", 0) > 0:
-            plan = replace(plan, kernels=kernels(plan.kernels, plan.targets))
+            plan = replace(plan, kernels=kernels_of(plan.kernels, plan.targets))
         else:
             plan = replace(plan, kernels="")
         plan = overruled(plan, {"seed": plan.seed or str(secrets.randbits(32))})
     except (BadPlan, NothingToResume) as error:
-        _usage(str(error))
+        usage(str(error))
     with ExitStack() as open:
         executor = None
         if ray is not None:
             plan, executor = _placed(plan, ray, open)
         try:
-            with _Lines(plan.budget) as lines, interruptible() as clock:
+            with _Lines(plan.budget) as lines, Interruptible() as clock:
                 before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
                 try:
                     command = "" if resume and not name else _again(name, flags, plan, ray)
@@ -200,7 +180,7 @@ def campaign(
                 finally:
                     signal.signal(signal.SIGTERM, before)
         except (Busy, NothingToResume, BadBaseline, BadHistory) as error:
-            _usage(str(error))
+            usage(str(error))
     _summarize(result, out)
     raise typer.Exit(result.status)
 
@@ -250,7 +230,7 @@ def _run(
     command: str,
 ) -> CampaignResult:
     nightly = Nightly(
-        plan, out, clock, lines, now=_now, baseline=baseline, resume=resume, executor=executor, command=command
+        plan, out, clock, lines, now=now, baseline=baseline, resume=resume, executor=executor, command=command
     )
     engines = ", ".join(
         engine for engine, share in plan.engines.items() if share and (engine != "kernels" or plan.kernels)
@@ -336,192 +316,3 @@ def _table(findings: list[Finding]) -> None:
         for variant in finding.variants:
             table.add_row("", "", "", "", "", f"[dim]also met as {escape(str(variant.signature))}[/]")
     console.print(table)
-
-
-# ---- what is done with a campaign's folder ---------------------------------------------------------------------------
-
-OutOption = Annotated[Path, typer.Option(help="The campaigns' folder.")]
-BaselineOption = Annotated[
-    Path | None, typer.Option(help="The file of known findings; baseline.json in --out without.")
-]
-
-
-def _summary(out: Path) -> dict[str, Any]:
-    path = out / "summary.json"
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["schema"] != 2:
-            raise ValueError(f"its schema is {data['schema']}: it is of a run without --campaign or --workers")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        _usage(f"{path}: not the summary of a campaign ({error}); run one with `python -m fuzz run --campaign NAME`")
-    assert isinstance(data, dict)
-    return data
-
-
-def accept(
-    out: OutOption = Path("fuzz-out"),
-    baseline: BaselineOption = None,
-    only: Annotated[list[str] | None, typer.Option(help="Only this signature's id; may be repeated.")] = None,
-) -> None:
-    """Accept the last campaign's findings as the baseline: from now on they are known, and what no longer fails, fixed.
-
-    Examples:
-
-      python -m fuzz accept
-
-      python -m fuzz accept --out night --baseline fuzz/baseline.json --only 1a2b3c4d
-    """
-    summary = _summary(out)
-    path = baseline or out / "baseline.json"
-    try:
-        known = Baseline.load(path)
-    except BadBaseline as error:
-        _usage(str(error))
-    findings = Findings(out / "findings", Keep(), _now())
-    ids = [entry["signature"]["id"] for entry in summary["findings"]]
-    if unknown := [id for id in only or () if id not in ids]:
-        _usage(f"--only: the last campaign has no finding {', '.join(unknown)}; it has {', '.join(ids) or 'none'}")
-    accepted = [findings.by_id[id] for id in ids if id in findings.by_id and (not only or id in only)]
-    for finding in accepted:
-        known.accept(finding.symptoms, finding.counterexample, finding.known_as)
-        finding.status = KNOWN
-        findings.write(finding)
-    fixed = [] if only else summary["fixed"]
-    mended = [id for id, entry in known.entries.items() if str(entry.signature) in fixed]
-    known.mend(mended)
-    known.write(path)
-    console.print(f"{len(accepted)} accepted as known, {len(mended)} noted as fixed: {path}", soft_wrap=True)
-
-
-def promoted(
-    finding: Annotated[Path, typer.Argument(help="A finding's directory, or a counterexample file.")],
-    to: Annotated[Path, typer.Option(help="Folder of regressions, which `make test` replays.")] = Path(
-        "fuzz/regressions"
-    ),
-    target: Annotated[str, typer.Option(help="The target that must stay clean, if not the one it was found on.")] = "",
-    name: Annotated[str, typer.Option(help="What to call the file; by default property and signature.")] = "",
-    note: Annotated[str, typer.Option(help="A sentence to keep in the file: what was wrong.")] = "",
-) -> None:
-    """Make a finding a regression test: copy its counterexample to a folder that the tests replay.
-
-    Examples:
-
-      python -m fuzz promote fuzz-out/findings/OWNERSHIP-1a2b3c4d --name stale_mapping --note "mended in 3f2a"
-
-      python -m fuzz promote OWNERSHIP-1.json --to tests/regressions
-    """
-    try:
-        path = promote(finding, to, target, name, note)
-    except NotAFinding as error:
-        _usage(str(error))
-    console.print(f"{path}: replayed by `make test`, and red until the bug is mended", soft_wrap=True)
-
-
-def tidy(
-    out: OutOption = Path("fuzz-out"),
-    keep: Annotated[str, typer.Option(help="Age from which a finding that is known or fixed goes: 30d, 12h.")] = "30d",
-    disk: Annotated[str, typer.Option(help="Bytes that the findings may take: 500MiB, 2GiB.")] = "500MiB",
-) -> None:
-    """Delete what is old or too much: findings that are fixed or known, the longest unseen
-    first; never new ones.
-
-    Examples:
-
-      python -m fuzz tidy --keep 14d --disk 100MiB
-    """
-    try:
-        kept = Keep(days=seconds_of(keep) / 86400, disk=bytes_of(disk))
-    except (ValueError, OverflowError):
-        _usage(f"--keep {keep!r} --disk {disk!r}: give a time like 30d or 12h, and a size like 500MiB")
-    gone = Findings(out / "findings", kept, _now()).tidy()
-    for line in gone:
-        console.print(escape(line), soft_wrap=True)
-    console.print(f"{len(gone)} directories deleted")
-
-
-def report(
-    history: Annotated[bool, typer.Option("--history", help="Rates and findings over all campaigns.")] = False,
-    out: OutOption = Path("fuzz-out"),
-    last: Annotated[int, typer.Option(min=0, help="Only the last so many campaigns; 0: all.")] = 30,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False,
-    html: Annotated[Path | None, typer.Option(help="With --history: write it as a page to this file.")] = None,
-) -> None:
-    """Show the last campaign again, or, with --history, rates and findings over time.
-
-    Examples:
-
-      python -m fuzz report --out night
-
-      python -m fuzz report --history --last 90
-
-      python -m fuzz report --history --json
-
-      python -m fuzz report --history --html history.html
-    """
-    if html is not None and not history:
-        _usage("--html is for --history; the last campaign has its page, report.html, in its folder")
-    if not history:
-        summary = _summary(out)
-        print(json.dumps(summary, indent=2) if as_json else ci.markdown(summary))
-        raise typer.Exit(CLEAN)
-    path = out / "history.sqlite"
-    if not path.exists():
-        _usage(f"{path}: there is no history; campaigns (`python -m fuzz run --campaign NAME`) write it")
-    try:
-        rows = History(path).campaigns(last)
-    except (OSError, BadHistory) as error:
-        _usage(str(error))
-    if as_json:
-        print(json.dumps([row.to_json() for row in rows], indent=2))
-        raise typer.Exit(CLEAN if rows else NOTHING)
-    if html is not None:
-        try:
-            console.print(f"history: {render_history([row.to_json() for row in rows], html)}", soft_wrap=True)
-        except OSError as error:
-            _usage(f"{html}: cannot be written: {error.strerror}")
-        raise typer.Exit(CLEAN if rows else NOTHING)
-    table = Table(title="Campaigns", title_justify="left", box=None, pad_edge=False)
-    for name in ("began", "name", "seed", "status", "seconds", "workers", "busy", "operations", "a second", "findings"):
-        table.add_column(name, justify="right" if name in ("seconds", "workers", "busy", "operations") else "left")
-    for row in rows:
-        counts = {
-            status: sum(one["status"] == status for one in row.findings) for status in (NEW, REGRESSED, KNOWN, FIXED)
-        }
-        found = ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "-"
-        status = "killed or running" if row.status is None else str(row.status)
-        table.add_row(
-            row.began[:16].replace("T", " "),
-            escape(row.name),
-            escape(row.seed),
-            status,
-            f"{row.seconds:.0f}",
-            str(row.workers),
-            f"{row.busy:.0%}",
-            f"{row.operations:,}",
-            f"{row.rate:,.0f}",
-            found,
-        )
-    console.print(table)
-    _curves(
-        [
-            ("operations a second", [row.rate for row in rows]),
-            ("findings", [sum(one["status"] != FIXED for one in row.findings) for row in rows]),
-        ]
-    )
-    for engine in sorted({engine for row in rows for engine in row.rates}):
-        rates = [row.rates.get(engine, (0, 0.0)) for row in rows]
-        _curves([(f"{engine}, a second and worker", [done / spent if spent else 0.0 for done, spent in rates])])
-    raise typer.Exit(CLEAN if rows else NOTHING)
-
-
-def _curves(curves: list[tuple[str, list[float]]]) -> None:
-    for name, values in curves:
-        console.print(f"{name:<34} {bars(values)}  last {values[-1] if values else 0:,.0f}", soft_wrap=True)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands to `python -m fuzz`."""
-    app.command()(accept)
-    app.command("promote")(promoted)
-    app.command()(tidy)
-    app.command()(report)

@@ -1,0 +1,171 @@
+"""`attention`: kernels alone, checked case by case.
+
+This room may not know: what is in a case, or how one is checked.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from properties.attention.cases import Case, MalformedCase
+
+from ..attention import AttentionPlan, check_one, run_attention, shrink_case, write_finding
+from ..campaign import CLEAN, NOTHING, VIOLATION
+from .common import console, duration, kernels_of, usage
+
+__all__ = ["attention"]
+
+
+class Dot(str, Enum):
+    sequential = "sequential"
+    hopper = "hopper"
+    ampere = "ampere"
+
+
+def attention(
+    kernels: Annotated[
+        str, typer.Option(help="Kernels under test: kvcore, vllm, sglang, or package.module:factory.")
+    ] = "kvcore",
+    cases: Annotated[int, typer.Option(min=1, help="How many cases.")] = 200,
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    seed: Annotated[str, typer.Option(help="Repeat the run with this seed; a fresh one by default.")] = "",
+    budget: Annotated[str, typer.Option(help="Stop after this time: 45s, 10m, 2h.")] = "",
+    dot: Annotated[
+        Dot,
+        typer.Option(help="How the interpreter sums products: one by one, or as a tensor core of Hopper or Ampere."),
+    ] = Dot.sequential,
+    tiles: Annotated[int, typer.Option(min=4, help="Size of a case: tiles of its base run.")] = 48,
+    out: Annotated[Path, typer.Option(help="Folder for findings and attention.json.")] = Path("fuzz-out"),
+    shrink: Annotated[str, typer.Option(help="Time to shrink a finding; 0 leaves it as found.")] = "60s",
+    case: Annotated[str, typer.Option(help="Check this one case: its JSON, or the file of a finding.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Check attention kernels alone, in Triton's interpreter: generated cases against the float64 oracle, bit for bit
+    along every axis of scheduling, every access sanitized.
+
+    Examples:
+
+      python -m fuzz attention
+
+      python -m fuzz attention --cases 2000 --workers 2
+
+      python -m fuzz attention --dot hopper --seed 7
+
+      python -m fuzz attention --case '{"sequences": [[40, 3]], "dtype": "bfloat16", "axes": ["schedule"]}'
+    """
+    kernels_of(kernels)
+    if case:
+        _one_case(kernels, case, dot.value, as_json)
+    plan = AttentionPlan(kernels, seed or str(secrets.randbits(32)), cases, workers, dot.value, tiles)
+    limit = duration(budget) if budget else float("inf")
+    began = time.monotonic()
+    quiet = as_json or not console.is_terminal
+    if not as_json:
+        console.print(f"{cases} attention cases on [bold]{escape(kernels)}[/], {workers} workers, seed {plan.seed}")
+    bar = Progress(
+        BarColumn(bar_width=28),
+        TextColumn("{task.completed:>6,} of {task.total:,} cases  {task.fields[compared]:>11,} row-heads bit by bit"),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=quiet,
+    )
+    with bar:
+        row = bar.add_task("", total=cases, compared=0)
+        said = 0.0
+
+        def progress(counts: Any) -> None:
+            nonlocal said
+            done, compared = counts.cases + sum(counts.skipped.values()), sum(counts.compared.values())
+            bar.update(row, completed=done, compared=compared)
+            elapsed = time.monotonic() - began
+            if quiet and not as_json and elapsed - said >= 10:
+                said = elapsed
+                console.print(f"{elapsed:6.0f} s  {done:,} cases, {compared:,} row-heads bit by bit")
+
+        result = run_attention(plan, late=lambda: time.monotonic() - began > limit, progress=progress)
+    paths = []
+    for number, found in enumerate(result.findings):
+        write_finding(found, out / "findings")
+        if duration(shrink):
+            if not as_json:
+                console.print(f"[red]{found.property_id}[/] in case {found.number}; shrinking")
+            over = partial(_after, time.monotonic() + duration(shrink))
+            result.findings[number] = shrink_case(kernels, found, dot=dot.value, late=over)
+        paths.append(write_finding(result.findings[number], out / "findings"))
+    summary = result.to_json(plan, time.monotonic() - began)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "attention.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+    else:
+        _say_cases(summary)
+        for path, found in zip(paths, result.findings, strict=True):
+            console.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
+            same = ("" if kernels == "kvcore" else f" --kernels {kernels}") + (
+                "" if dot is Dot.sequential else f" --dot {dot.value}"
+            )
+            console.print(f"  {escape(found.case.to_json())}", soft_wrap=True)
+            console.print(f"  python -m fuzz attention{same} --case {path}", soft_wrap=True)
+    if result.findings:
+        raise typer.Exit(VIOLATION)
+    raise typer.Exit(CLEAN if summary["cases"] else NOTHING)
+
+
+def _after(moment: float) -> bool:
+    return time.monotonic() > moment
+
+
+def _one_case(kernels: str, text: str, dot: str, as_json: bool) -> NoReturn:
+    if not text.lstrip().startswith("{"):
+        try:
+            text = json.dumps(json.loads(Path(text).read_text(encoding="utf-8"))["case"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            usage(f"--case {text}: neither a JSON object nor the file of a finding ({error})")
+    try:
+        case = Case.from_json(text)
+    except MalformedCase as error:
+        usage(str(error))
+    found = check_one(kernels, case, dot)
+    if as_json:
+        answer = None if found is None else {"property": found.property_id, "message": found.message}
+        typer.echo(json.dumps({"case": json.loads(case.to_json()), "violation": answer}, indent=2))
+    elif found is None:
+        console.print("[bold green]clean[/]: the case breaks no property")
+    else:
+        console.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
+    raise typer.Exit(CLEAN if found is None else VIOLATION)
+
+
+def _say_cases(summary: dict[str, Any]) -> None:
+    table = Table(title="Compared bit by bit, in float32", title_justify="left", box=None, pad_edge=False)
+    table.add_column("axis")
+    table.add_column("row-heads", justify="right")
+    for axis, count in summary["compared"].items():
+        table.add_row(axis, f"{count:,}")
+    table.add_row("[bold]all[/]", f"[bold]{summary['compared_row_heads']:,}[/]")
+    console.print(table)
+    parts = ", ".join(f"{name} {part:.2f}" for name, part in sorted(summary["worst"].items()))
+    console.print(
+        f"{summary['cases']:,} cases in {summary['seconds']:.0f} s: {summary['row_heads']:,} row-heads against the "
+        f"oracle, largest error as a part of what is allowed: {parts}; {summary['accesses']:,} accesses sanitized",
+        soft_wrap=True,
+    )
+    for reason, count in summary["skipped"].items():
+        console.print(f"[yellow]skipped:[/] {count:,} cases, {reason}", soft_wrap=True)
+    if summary["off"]:
+        parts = ", ".join(f"{what} ({count:,})" for what, count in sorted(summary["off"].items()))
+        console.print(f"[yellow]not checked:[/] {parts}: these cases ran without", soft_wrap=True)
+    if not summary["findings"]:
+        console.print("[bold green]clean[/]: no property broken" if summary["cases"] else "[red]no case was checked[/]")

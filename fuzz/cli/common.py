@@ -1,0 +1,207 @@
+"""What several commands share: the consoles, options and arguments that are read alike, Ctrl-C, lines that are printed
+alike.
+
+This room may not know: any command.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Sequence
+from datetime import datetime
+from enum import Enum
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from properties.operations import Configuration
+from properties.target import Capability, TargetFactory
+from properties.targets import UnknownTarget, load
+
+from ..campaign import USAGE
+from ..counterexample import Counterexample
+from ..run import kernel_laws
+from ..show import describe
+from ..trace import Request, TraceError, read_trace
+
+__all__ = [
+    "Interruptible",
+    "OutsideOption",
+    "Reuse",
+    "SafetyOption",
+    "TargetOption",
+    "complaints",
+    "console",
+    "duration",
+    "factory_of",
+    "kernels_of",
+    "memory_of",
+    "now",
+    "requests_of",
+    "show_counterexample",
+    "show_operations",
+    "trace_line",
+    "usage",
+]
+
+console = Console(highlight=False)
+complaints = Console(stderr=True, highlight=False)
+
+
+def usage(message: str) -> NoReturn:
+    """Say what is wrong with the command line, or with a file that it names, and end with 2."""
+    complaints.print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
+    raise typer.Exit(USAGE)
+
+
+def now() -> datetime:
+    """What campaigns and findings are dated with."""
+    return datetime.now().astimezone().replace(microsecond=0)
+
+
+# ---- options and arguments -------------------------------------------------------------------------------------------
+
+TargetOption = Annotated[str, typer.Option(help="A file of properties/targets (kvcore), or package.module:factory.")]
+OutsideOption = Annotated[
+    bool, typer.Option("--outside", help="Judge from the outside only: do not look into the core.")
+]
+SafetyOption = Annotated[
+    bool, typer.Option("--safety", help="Do not predict which blocks are chosen; judge harm alone.")
+]
+
+
+class Reuse(str, Enum):
+    last_block = "last_block"
+    last_token = "last_token"
+
+
+def factory_of(target: str) -> TargetFactory:
+    """The factory, tried once, so that a core that is not installed is said before anything begins."""
+    try:
+        factory = load(target)
+        factory(Configuration())
+    except (UnknownTarget, ImportError) as error:
+        usage(str(error))
+    return factory
+
+
+def duration(text: str) -> float:
+    """45, 45s, 10m or 2h."""
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+    try:
+        seconds = float(text[:-1]) * unit if unit else float(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not a time; give seconds or 45s, 10m, 2h") from None
+    if seconds < 0:
+        raise typer.BadParameter(f"{text!r} is negative; give a time from 0 on")
+    return seconds
+
+
+def kernels_of(name: str, targets: Sequence[str] = ()) -> str:
+    """The kernels to run steps on: "" for "none", and for "auto" where torch or Triton is not installed, or one of
+    `targets` does not show what to run."""
+    if name == "none":
+        return ""
+    if name == "auto" and any(Capability.BATCH not in factory_of(one)(Configuration()).capabilities for one in targets):
+        return ""
+    missing = [package for package in ("torch", "triton") if find_spec(package) is None]
+    if name == "auto":
+        return "" if missing else "kvcore"
+    if missing:
+        usage(f"--kernels {name} needs {' and '.join(missing)}: pip install 'kvcore[cuda]', or give --kernels none")
+    try:
+        kernel_laws(name)
+    except UnknownTarget as error:
+        usage(str(error))
+    return name
+
+
+def memory_of(text: str) -> int:
+    """4GiB, 500MiB, or bytes."""
+    number, unit = text, 1
+    for suffix, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if text.endswith(suffix):
+            number, unit = text.removesuffix(suffix), size
+    try:
+        value = int(float(number) * unit)
+    except (ValueError, OverflowError):
+        value = -1
+    if value < 0:
+        usage(f"--memory {text!r} is not a size; give 4GiB, 500MiB, or 0 for no bound")
+    return value
+
+
+def requests_of(file: Path | None) -> list[Request]:
+    """The trace in `file`; the built-in one without."""
+    try:
+        return read_trace(file if file is not None else str(resources.files("fuzz") / "traces" / "multi_turn.jsonl"))
+    except TraceError as error:
+        usage(str(error))
+
+
+# ---- Ctrl-C ----------------------------------------------------------------------------------------------------------
+
+
+class Interruptible:
+    """The campaign's clock, and where Ctrl-C is honoured: at the next look at it, many times a second.
+
+    Raised wherever it arrives, a KeyboardInterrupt is lost if that is in a weak reference's callback, whose exceptions
+    Python ignores. A second Ctrl-C before the next look is raised at once.
+    """
+
+    def __init__(self) -> None:
+        self._pressed = False
+
+    def __call__(self) -> float:
+        if self._pressed:
+            self._pressed = False
+            raise KeyboardInterrupt
+        return time.monotonic()
+
+    def __enter__(self) -> Interruptible:
+        self._before = signal.signal(signal.SIGINT, self._press)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _press(self, *_: object) -> None:
+        if self._pressed:
+            raise KeyboardInterrupt
+        self._pressed = True
+
+
+# ---- lines -----------------------------------------------------------------------------------------------------------
+
+
+def show_counterexample(found: Counterexample) -> None:
+    """The violation, the configuration, and an operation a line."""
+    console.print(f"[bold red]{found.property_id}[/] {escape(found.message)}", soft_wrap=True)
+    console.print(f"  {found.configuration}", style="dim")
+    show_operations(found)
+
+
+def show_operations(found: Counterexample, first: int = 0) -> None:
+    """An operation a line, from that at `first` on; the one that breaks a property in red."""
+    for number, operation in enumerate(found.operations[first:], first):
+        mark = "[bold red]" if number == found.at else ""
+        console.print(f"  {mark}{number + 1:>2}  {escape(describe(operation))}", soft_wrap=True)
+
+
+def trace_line(figures: dict[str, Any]) -> str:
+    """What came of a trace, in one line."""
+    evicted = "unknown" if figures["evictions"] is None else f"{figures['evictions']:,}"
+    share = figures["hit_tokens"] / figures["prompt_tokens"] if figures["prompt_tokens"] else 0.0
+    return (
+        f"{figures['requests']:,} requests ({figures['dropped']} dropped), {figures['prompt_tokens']:,} prompt tokens, "
+        f"{figures['hit_tokens']:,} prefix-hit tokens ({share:.1%}), {figures['output_tokens']:,} output tokens, "
+        f"{evicted} evictions, {figures['refusals']:,} refusals, {figures['preemptions']:,} preemptions, "
+        f"{figures['steps']:,} steps, {figures['operations']:,} operations in {figures['seconds']:.1f} s "
+        f"({figures['operations_per_second']:,}/s)"
+    )
