@@ -34,7 +34,7 @@ from ..plans import BadPlan, CampaignPlan, overruled, ready
 from ..show import hard_states
 from ..supervisor import Died, Executor
 from ..worker import Hit, Stream
-from .common import Interruptible, complaints, console, kernels_of, now, show_operations, usage
+from .common import Interruptible, complaints, console, kernels_of, now, show_engines, show_operations, usage
 
 __all__ = ["OnRay", "campaign"]
 
@@ -253,14 +253,7 @@ def _run(
 
 def _summarize(result: CampaignResult, out: Path) -> None:
     summary = result.to_json()
-    table = Table(title="What ran", title_justify="left", box=None, pad_edge=False)
-    for name in ("engine", "checked operations", "worker seconds", "a second"):
-        table.add_column(name, justify="left" if name == "engine" else "right")
-    for engine, row in summary["engines"].items():
-        table.add_row(
-            engine, f"{row['operations']:,}", f"{row['seconds']:.1f}", f"{row['operations_per_second'] or 0:,}"
-        )
-    console.print(table)
+    show_engines(summary, "worker seconds")
     console.print(
         f"{summary['operations']:,} checked operations in {summary['seconds']:.1f} s on {summary['workers']} workers, "
         f"{summary['busy']:.0%} busy; seed {escape(summary['seed'])}",

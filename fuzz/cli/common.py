@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
 from importlib import resources
@@ -19,6 +19,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from properties.operations import Configuration
 from properties.target import Capability, TargetFactory
@@ -26,6 +27,7 @@ from properties.targets import UnknownTarget, load
 
 from ..campaign import USAGE
 from ..counterexample import Counterexample
+from ..plans import bytes_of, seconds_of
 from ..run import kernel_laws
 from ..show import describe
 from ..trace import Request, TraceError, read_trace
@@ -45,6 +47,7 @@ __all__ = [
     "now",
     "requests_of",
     "show_counterexample",
+    "show_engines",
     "show_operations",
     "trace_line",
     "usage",
@@ -92,15 +95,11 @@ def factory_of(target: str) -> TargetFactory:
 
 
 def duration(text: str) -> float:
-    """45, 45s, 10m or 2h."""
-    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:], 0)
+    """Seconds: 45, 45s, 10m, 2h or 1d."""
     try:
-        seconds = float(text[:-1]) * unit if unit else float(text)
+        return seconds_of(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is not a time; give seconds or 45s, 10m, 2h") from None
-    if seconds < 0:
-        raise typer.BadParameter(f"{text!r} is negative; give a time from 0 on")
-    return seconds
+        raise typer.BadParameter(f"{text!r} is not a time; give seconds or 45s, 10m, 2h, from 0 on") from None
 
 
 def kernels_of(name: str, targets: Sequence[str] = ()) -> str:
@@ -123,18 +122,11 @@ def kernels_of(name: str, targets: Sequence[str] = ()) -> str:
 
 
 def memory_of(text: str) -> int:
-    """4GiB, 500MiB, or bytes."""
-    number, unit = text, 1
-    for suffix, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if text.endswith(suffix):
-            number, unit = text.removesuffix(suffix), size
+    """Bytes: 4GiB, 500MiB, or a number."""
     try:
-        value = int(float(number) * unit)
+        return bytes_of(text)
     except (ValueError, OverflowError):
-        value = -1
-    if value < 0:
         usage(f"--memory {text!r} is not a size; give 4GiB, 500MiB, or 0 for no bound")
-    return value
 
 
 def requests_of(file: Path | None) -> list[Request]:
@@ -192,6 +184,18 @@ def show_operations(found: Counterexample, first: int = 0) -> None:
     for number, operation in enumerate(found.operations[first:], first):
         mark = "[bold red]" if number == found.at else ""
         console.print(f"  {mark}{number + 1:>2}  {escape(describe(operation))}", soft_wrap=True)
+
+
+def show_engines(summary: Mapping[str, Any], seconds: str) -> None:
+    """The table of what ran; `seconds` heads their column."""
+    table = Table(title="What ran", title_justify="left", box=None, pad_edge=False)
+    for name in ("engine", "checked operations", seconds, "a second"):
+        table.add_column(name, justify="left" if name == "engine" else "right")
+    for engine, row in summary["engines"].items():
+        table.add_row(
+            engine, f"{row['operations']:,}", f"{row['seconds']:.1f}", f"{row['operations_per_second'] or 0:,}"
+        )
+    console.print(table)
 
 
 def trace_line(figures: dict[str, Any]) -> str:

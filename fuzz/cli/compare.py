@@ -28,7 +28,7 @@ __all__ = ["compare"]
 
 def compare(
     targets: Annotated[list[str], typer.Argument(help="Targets; the first is what speed is compared with.")],
-    budget: Annotated[str, typer.Option(help="Time for each: 30s, 10m, 1h30m.")] = "1m",
+    budget: Annotated[str, typer.Option(help="Time for each: 30s, 10m, 2h.")] = "1m",
     seed: Annotated[str, typer.Option(help="The same for all.")] = "compare",
     speed: Annotated[
         bool, typer.Option("--speed", help="Also time them on the allocator's benchmark, in turn.")

@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 
 from .. import campaign
 from ..campaign import CLEAN, VIOLATION, Finding, Plan, Result
@@ -34,6 +33,7 @@ from .common import (
     memory_of,
     requests_of,
     show_counterexample,
+    show_engines,
     trace_line,
     usage,
 )
@@ -311,14 +311,7 @@ def _properties(text: str) -> tuple[str, ...]:
 
 
 def _summarize(result: Result, summary: dict[str, Any]) -> None:
-    table = Table(title="What ran", title_justify="left", box=None, pad_edge=False)
-    for name in ("engine", "checked operations", "seconds", "a second"):
-        table.add_column(name, justify="left" if name == "engine" else "right")
-    for engine, row in summary["engines"].items():
-        table.add_row(
-            engine, f"{row['operations']:,}", f"{row['seconds']:.1f}", f"{row['operations_per_second'] or 0:,}"
-        )
-    console.print(table)
+    show_engines(summary, "seconds")
     if result.trace is not None:
         console.print(f"trace: {trace_line(campaign.trace_figures(result.trace))}", soft_wrap=True)
     checked = [name for name in summary["properties"] if name not in result.unchecked]

@@ -165,6 +165,8 @@ def test_a_file_with_a_line_deleted_still_replays(tmp_path: Path) -> None:
         ("run", "--target", "json:no_such_factory"),
         ("run", "--budget", "soon"),
         ("run", "--budget", "-3"),
+        ("run", "--budget", "nan"),
+        ("run", "--memory", "nan", "--workers", "2"),
         ("run", "--engine", "magic"),
         ("run", "--trace", "no-such-trace.jsonl"),
         ("trace", "no-such-trace.jsonl"),
