@@ -27,8 +27,11 @@ from ..campaign import CLEAN, HARNESS, NOTHING
 from ..cluster import NoCluster, NoRay, RayWorkers, connected
 from ..engines import Clock
 from ..findings import Finding
+from ..folder import Busy
 from ..history import BadHistory
-from ..nightly import ONLY_KNOWN, Busy, CampaignResult, Figures, Nightly, NothingToResume, journal_of
+from ..journal import NothingToResume, journal_of
+from ..nightly import Nightly
+from ..outcome import ONLY_KNOWN, CampaignResult, Figures
 from ..page import render
 from ..plans import BadPlan, CampaignPlan, overruled, ready
 from ..show import hard_states

@@ -31,8 +31,10 @@ from fuzz.bisect import bisected
 from fuzz.cli import app
 from fuzz.counterexample import read, write
 from fuzz.findings import Finding, Findings
+from fuzz.folder import Busy, taken
 from fuzz.history import History
-from fuzz.nightly import Busy, CampaignResult, Nightly
+from fuzz.nightly import Nightly
+from fuzz.outcome import CampaignResult
 from fuzz.page import render
 from fuzz.plans import CampaignPlan, Variant
 from fuzz.signature import signature_of
@@ -595,11 +597,8 @@ def _alive(pid: int) -> bool:
 
 
 def test_one_campaign_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
-    first = Nightly(WALK, tmp_path, time.monotonic, Told(), now=lambda: NOW)
-    first._take_folder()
-    with pytest.raises(Busy, match="another campaign"):
+    with taken(tmp_path), pytest.raises(Busy, match="another campaign"):
         night(tmp_path, WALK)
-    first.close()
     assert night(tmp_path, replace(WALK, budget=0.0)).status == 4
 
 

@@ -28,7 +28,7 @@ import pytest
 from fuzz import cluster as cluster_module
 from fuzz.cluster import Cluster, RayWorkers, connected
 from fuzz.counterexample import read
-from fuzz.nightly import CampaignResult
+from fuzz.outcome import CampaignResult
 from fuzz.plans import BadPlan, CampaignPlan, checked, overruled
 from fuzz.supervisor import Died, Done, Executor, ExecutorLost, Workers
 from fuzz.tests.test_campaigns import ROOT, WALK, WITH_DEADLY, Told, fuzz, night, until

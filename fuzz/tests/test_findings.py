@@ -19,7 +19,7 @@ from fuzz.baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
 from fuzz.counterexample import Counterexample, read
 from fuzz.findings import Finding, Findings
 from fuzz.history import BadHistory, History
-from fuzz.nightly import CampaignResult
+from fuzz.outcome import CampaignResult
 from fuzz.page import render
 from fuzz.plans import READY, BadPlan, CampaignPlan, Keep, known_keys, ready
 from fuzz.signature import Symptom, akin, divergence, signature_of, symptom_of
