@@ -17,13 +17,13 @@ This room may not know: how findings are made, folders of findings.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from .counterexample import Counterexample, Unreadable, as_text, parsed
+from .files import put
 from .signature import Signature, Symptom, akin, symptom_of
 
 __all__ = ["FIXED", "KNOWN", "NEW", "REGRESSED", "BadBaseline", "Baseline", "Entry"]
@@ -105,11 +105,7 @@ class Baseline:
             }
             for _, entry in sorted(self.entries.items())
         ]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(path.name + ".partial")
-        partial.write_text(json.dumps({"schema": 1, "findings": entries}, indent=1) + "\n", encoding="utf-8")
-        os.replace(partial, path)
-        return path
+        return put(path, json.dumps({"schema": 1, "findings": entries}, indent=1) + "\n")
 
     @classmethod
     def load(cls, path: Path) -> Baseline:

@@ -11,7 +11,6 @@ This room may not know: how a counterexample was found, or how it is shown.
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from typing import Any
 
 from properties.operations import SCHEMA, Configuration, Malformed, Operation, decode, encode
 
+from .files import put
 from .run import Judging
 
 __all__ = ["Counterexample", "Unreadable", "as_text", "parsed", "read", "versions", "write"]
@@ -72,12 +72,7 @@ def versions() -> dict[str, str]:
 
 def write(counterexample: Counterexample, path: Path) -> Path:
     """Write it, whole or not at all; returns the path. The same counterexample always gives the same bytes."""
-    text = as_text(counterexample)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
-    return path
+    return put(path, as_text(counterexample))
 
 
 def as_text(counterexample: Counterexample) -> str:

@@ -17,7 +17,6 @@ This room may not know: campaigns, workers, the terminal.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import textwrap
@@ -33,6 +32,7 @@ from reference import PROPERTIES
 from .apart import CLEAN, NOT_RUN, OTHER, SAME, Replayed
 from .baseline import FIXED, KNOWN, NEW, REGRESSED
 from .counterexample import Counterexample, Unreadable, read, write
+from .files import put
 from .plans import Keep
 from .show import describe
 from .signature import Signature, Symptom, akin, signature_of, symptom_of
@@ -235,11 +235,11 @@ class Findings:
     def write(self, finding: Finding) -> None:
         """Bring its directory up to date. Raises OSError."""
         directory = finding.directory
-        _put(directory / "finding.json", json.dumps({"schema": 1, **finding.to_json()}, indent=2) + "\n")
-        _put(directory / f"test_{_slug(finding.signature)}.py", pytest_text(finding.counterexample, finding.signature))
+        put(directory / "finding.json", json.dumps({"schema": 1, **finding.to_json()}, indent=2) + "\n")
+        put(directory / f"test_{_slug(finding.signature)}.py", pytest_text(finding.counterexample, finding.signature))
         if finding.state:
-            _put(directory / "state.txt", finding.state)
-        _put(directory / "README.md", _readme(finding))
+            put(directory / "state.txt", finding.state)
+        put(directory / "README.md", _readme(finding))
 
     def tidy(self) -> list[str]:
         """Delete what is too old or too much; returns a line for each directory that went. Never what is new or
@@ -316,13 +316,6 @@ def _stored(path: Path) -> Finding | None:
             except Unreadable:
                 continue
     return finding
-
-
-def _put(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
 
 
 def _size(folder: Path) -> int:

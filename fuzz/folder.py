@@ -29,7 +29,7 @@ from .history import BadHistory
 from .outcome import CampaignResult
 from .worker import SCRATCH
 
-__all__ = ["Busy", "Folder", "forget", "put", "taken"]
+__all__ = ["Busy", "Folder", "forget", "taken"]
 
 _RESERVE = 1 << 20
 """Bytes kept back on the disk, and given up for findings when it is full."""
@@ -129,13 +129,6 @@ def forget(path: str | Path) -> None:
     """A file that may be gone already; "" is none."""
     if path:
         Path(path).unlink(missing_ok=True)
-
-
-def put(path: Path, text: str) -> None:
-    """Whole or not at all. Raises OSError."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
 
 
 def _as_text(found: Counterexample) -> str:

@@ -26,6 +26,7 @@ from reference import Violation
 
 from .counterexample import Counterexample, read, versions, write
 from .engines import Tally
+from .files import put
 from .run import Judging
 
 __all__ = ["guided"]
@@ -124,9 +125,7 @@ def _main(request: dict[str, Any]) -> None:
                 counts[name][key] = counts[name].get(key, 0) + count
 
     def end() -> None:
-        partial = outcome.with_suffix(".partial")
-        partial.write_text(json.dumps(counts), encoding="utf-8")
-        os.replace(partial, outcome.with_suffix(".counts"))
+        put(outcome.with_suffix(".counts"), json.dumps(counts))
         os._exit(0)  # libFuzzer would report and wait
 
     def record(configuration: Configuration, operations: list[Operation], violation: Violation) -> None:

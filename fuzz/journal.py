@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from .folder import put
+from .files import put
 from .plans import CampaignPlan
 
 __all__ = ["Journal", "NothingToResume", "journal_of"]

@@ -30,8 +30,9 @@ from .autopsies import Autopsies
 from .baseline import NEW, REGRESSED, Baseline
 from .campaign import CLEAN, HARNESS, NOTHING
 from .engines import Clock
+from .files import put
 from .findings import Findings
-from .folder import Folder, put, taken
+from .folder import Folder, taken
 from .history import BadHistory, History
 from .journal import Journal
 from .keeper import KINDS, Keeper

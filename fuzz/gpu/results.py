@@ -8,11 +8,11 @@ This room may not know: torch, or what a part measures.
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
 
+from ..files import put
 from .parts import GOALS, PARTS
 
 __all__ = ["SCHEMA", "BadResults", "Results"]
@@ -91,10 +91,7 @@ class Results:
     def flush(self) -> None:
         """Write the file anew, so that a reader finds the old or the new one whole."""
         self.data["seconds"] = time.time() - self.data["started"]
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.path.with_name(self.path.name + ".partial")
-        partial.write_text(json.dumps(self.data, indent=1), encoding="utf-8")
-        os.replace(partial, self.path)
+        put(self.path, json.dumps(self.data, indent=1))
         self._flushed = time.monotonic()
 
     def _keep(self) -> None:
