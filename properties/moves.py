@@ -210,7 +210,8 @@ class Moves:
         if who & 15 >= 11 and self._lines:  # what a live request has become: its generated blocks can be hit, too
             request = self._line(who)
             line = self._lines[request]
-            prompt = tuple(line.tokens[:length]) if not line.unnamed else prompt
+            if not line.unnamed or self._drafts:
+                prompt = tuple(line.tokens[: min(length, line.named)])
         if value >= 32 and prompt:
             prompt = prompt[: -(1, self._size)[value >> 6]]
         if len(prompt) < length:
@@ -415,12 +416,17 @@ class Moves:
                 run = next((at for at, token in enumerate(due) if token != UNKNOWN), len(due))
                 return Fill(request, named, self._tokens(1 + amount % run, value))
         if line.scheduled < len(line.tokens):
-            return self._dispatch(0, 0, 0)
-        if line.flights and (value < 50 or len(judge.in_flight) >= self._depth):
+            if not judge.idle and len(line.tokens) > len(line.table) * self._size:
+                return Free(request)  # it can only be refused
+            return self._dispatch(0, amount, 0)
+        if line.flights and (value < 20 or len(judge.in_flight) >= self._depth):
             return self._complete(0, amount, value)
-        return Append(
-            request, (*self._tokens(amount & (not line.unnamed), value), *(UNKNOWN,) * self._proposed(amount))
-        )
+        count = self._proposed(amount)
+        if line.unnamed:
+            return Append(request, (UNKNOWN,) * count)
+        if value & 1:
+            return Append(request, self._tokens(count, value))
+        return Append(request, (*self._tokens(amount & 1, value), *(UNKNOWN,) * count))
 
     def _proposed(self, amount: int) -> int:
         """How many drafts: around block boundaries."""
