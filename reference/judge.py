@@ -1044,7 +1044,7 @@ class Judge:
             if end > start:
                 line.computed = end
                 if (
-                    self.policy.publish == "completion"
+                    self.policy.publish != "dispatch"
                     and end // self._size > line.published
                     and not (line.freed and self.policy.lifetime == "stream")
                 ):

@@ -16,7 +16,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "reuse": ("last_block", "last_token"),
     "order": ("free_first", "released", "unpublished_first"),
     "duplicates": ("active", "first", "last"),
-    "publish": ("completion", "dispatch", "dispatch_or_name"),
+    "publish": ("completion", "dispatch", "either"),
     "admission": ("request", "step"),
     "lifetime": ("steps", "stream"),
     "truncates": ("tokens", "placeholders"),
@@ -32,8 +32,8 @@ class Policy:
     caching: whether anything is ever reused.
     reuse: "last_block" (never hit a prompt's last block) or "last_token" (only the last token is computed again).
     publish: when a full block can be hit: at the "completion" of the step that computes it, or at its "dispatch"
-    already, since later steps run after it. A block whose last name comes later: when its request is next dispatched
-    or, with "completion" and "dispatch_or_name", when it is named, as far as it is computed by then.
+    already, since later steps run after it. What is named later than that is published when it is named or, with
+    "dispatch", when its request is next dispatched. With "either": whatever comes first.
     admission: "request" takes blocks for all tokens at allocate and append. With "step" a request waits; a step finds
     its hits when it is first dispatched, takes blocks for the tokens of the step only, request by request, and
     stops at the first that does not fit. The hits are those of the tokens that are known by then: up to the first

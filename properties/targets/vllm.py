@@ -13,8 +13,8 @@ The adapter stands where vLLM's scheduler stands, and calls the manager as `vllm
   `allocate_slots`. At the first None the step ends (where the scheduler would preempt; a preemption is a `free` and an
   `allocate` here). Then tokens count as computed and in flight, as `_update_after_schedule` has it.
 - `complete` is `update_from_output`: its tokens are no longer in flight, but for those that are not yet accepted or
-  rejected, which vLLM does in one go with it. With `asynchronous`, what is named is published then, as far as it is
-  computed; else when the request is next dispatched.
+  rejected, which vLLM does in one go with it. With `asynchronous`, what is computed and named is published then,
+  as the asynchronous scheduler does; else when the request is next dispatched.
 - `free` frees at once, also in flight: a KV connector that makes vLLM defer it is not modelled.
 
 What one step computes for a request is the test's choice, and so `full_sequence_must_fit` (the default in vLLM) and
@@ -213,7 +213,7 @@ class VllmTarget(Adapter):
             block_size=size,
             reserved=frozenset({0}),
             caching=configuration.caching,
-            publish="dispatch_or_name" if asynchronous else "dispatch",
+            publish="either" if asynchronous else "dispatch",
             admission="step",
             lookahead=lookahead,
             truncates="placeholders",
@@ -291,9 +291,7 @@ class VllmTarget(Adapter):
         at = position - live.known.num_tokens
         live.tail[at : at + len(tokens)] = tokens
         live.accept()
-        if self._asynchronous:  # `num_computed_tokens - num_output_placeholders`
-            known = live.known
-            self.manager.cache_blocks(known, min(known.num_computed_tokens - live.flying, known.num_tokens))
+        self._come_in(live)
 
     def truncate(self, request: str, length: int) -> None:
         live = self._requests[request]
@@ -337,6 +335,13 @@ class VllmTarget(Adapter):
     def complete(self, handle: Any) -> None:
         for live, new in handle:
             live.flying -= new
+            self._come_in(live)
+
+    def _come_in(self, live: _Live) -> None:
+        """Output of `live` has come in: `cache_blocks` up to `num_computed_tokens - num_output_placeholders`."""
+        known = live.known
+        if self._asynchronous and known.status == self._core.running:
+            self.manager.cache_blocks(known, min(known.num_computed_tokens - live.flying, known.num_tokens))
 
     def free(self, request: str) -> None:
         gone = self._requests.pop(request).known

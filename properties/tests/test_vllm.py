@@ -105,7 +105,7 @@ def test_the_policy_is_exact_and_complete() -> None:
     assert (policy.num_blocks, policy.reserved, policy.windows) == (9, frozenset({0}), (None,))
     assert (policy.truncates, policy.leftover, policy.lookahead) == ("placeholders", "kept", 0)
     ahead = make(factory=vllm.asynchronous).judge.policy  # 8 blocks and one for the lookahead, in one group
-    assert (ahead.publish, ahead.lookahead, ahead.num_blocks) == ("dispatch_or_name", 2, 10)
+    assert (ahead.publish, ahead.lookahead, ahead.num_blocks) == ("either", 2, 10)
 
 
 @installed

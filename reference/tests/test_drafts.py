@@ -75,7 +75,7 @@ def test_what_was_accepted_is_published_at_the_next_dispatch_and_what_was_reject
 
 
 @pytest.mark.parametrize(
-    ("publish", "named", "dispatched"), [("completion", 2, 2), ("dispatch", 1, 3), ("dispatch_or_name", 2, 3)]
+    ("publish", "named", "dispatched"), [("completion", 2, 2), ("dispatch", 1, 3), ("either", 2, 3)]
 )
 def test_the_policy_says_when_what_is_named_late_is_published(publish: str, named: int, dispatched: int) -> None:
     judge = pool(publish=publish)
