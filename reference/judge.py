@@ -785,13 +785,17 @@ class Judge:
         """`_missing`, least and most over what may be hit: all that is resident or, as the policy says, less.
 
         A hit that `count` covers saves blocks that are active; one beyond it adds what is computed after it. So the
-        least is where both meet, and the most at one of the ends."""
+        least is where both meet (or the next, which adds nothing where the lookahead has it), and the most at one of
+        the ends."""
         hits = self._hits_of(line)
         if self.policy.complete:
             missing = self._missing(line, count, hits, due)
             return missing, missing
         covered = (line.scheduled + count - 1) // self._size
-        least = self._missing(line, count, [blocks[:covered] for blocks in hits], due)
+        least = min(
+            self._missing(line, count, [blocks[:at] for blocks in hits], due)
+            for at in range(covered, covered + 1 + bool(self.policy.lookahead))
+        )
         # Where a content is in several blocks, one that nobody holds may be hit.
         spare = [
             [

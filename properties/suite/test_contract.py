@@ -161,7 +161,7 @@ def test_a_refused_request_changes_nothing(start: Start) -> None:
 
 
 def test_a_refused_step_changes_nothing(start: Start) -> None:
-    session = start(policy={"admission": "step"})
+    session = start(policy={"admission": "step", "lookahead": 0})
     capacity = session.judge.capacity
     admit(session, "a", tokens(session, capacity - 1))
     before = tables(session)
@@ -226,7 +226,7 @@ def test_an_invalid_operation_is_refused_and_changes_nothing(start: Start, opera
 
 
 def test_a_block_is_taken_exactly_at_the_boundary(start: Start) -> None:
-    session = start()
+    session = start(policy={"lookahead": 0})
     admit(session, "a", tokens(session, 1, -1))
     step(session, 1, "a")
     assert len(tables(session)["a"]) == 1
@@ -248,7 +248,7 @@ def test_a_chunked_prefill_is_one_prompt(start: Start) -> None:
 
 
 def test_the_least_recently_released_is_evicted(start: Start) -> None:
-    session = start()
+    session = start(policy={"lookahead": 0})
     capacity = session.judge.capacity
     size = session.judge.policy.block_size
     for number, name in enumerate(("old", "young"), 1):
@@ -363,7 +363,7 @@ def test_a_placeholder_is_no_content(start: Start) -> None:
     apply(session, Free("b"), Fill("a", 1, (1,) * size), Append("a", (2,)))
     if session.judge.policy.publish == "dispatch":  # and not before
         step(session, 3, "a")
-    assert admit(session, "c", (0, *(1,) * size)) > 0
+    assert admit(session, "c", (0, *(1,) * size)) > 0 or not session.judge.policy.complete
     session.drain()
 
 
