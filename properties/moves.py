@@ -231,6 +231,9 @@ class Moves:
     def _space(self, who: int) -> Namespace:
         return self._spaces[(who >> 4) % len(self._spaces)]
 
+    def _space_of(self, line: Line) -> Namespace:
+        return next((space for space in self._spaces if space == line.namespace), ())
+
     def _line(self, who: int) -> str:
         """A live request; "nobody" if there is none."""
         lines = self._lines
@@ -288,9 +291,8 @@ class Moves:
             whole = line.published * size
             if whole > line.base and not line.unnamed and whole + size < self._pool:
                 tokens = (*line.tokens[:whole], *self._tokens(size + (amount & 1), value))
-                space = next((space for space in self._spaces if space == line.namespace), ())
                 self._under = request
-                self._upon = self._whole = Allocate(self._new_name(), tokens, space)
+                self._upon = self._whole = Allocate(self._new_name(), tokens, self._space_of(line))
                 self._remember(tokens)
                 return self._upon
         return None
@@ -407,6 +409,8 @@ class Moves:
         """The next thing that happens to a request with drafts: they are proposed, computed, and some of the first are
         accepted and the rest rejected, or all of them at once."""
         judge, named = self._session.judge, line.named
+        if value >= 80 and "lookup" not in self._off:  # what does the index have of it by now?
+            return Lookup((*line.tokens[:named], *self._tokens(1, value)), self._space_of(line))
         if line.computed > named:  # a verdict is due
             shortest = judge.shortest(line)
             if (value & 1 or "fill" in self._off) and shortest < len(line.tokens):
@@ -418,7 +422,7 @@ class Moves:
         if line.scheduled < len(line.tokens):
             if not judge.idle and len(line.tokens) > len(line.table) * self._size:
                 return Free(request)  # it can only be refused
-            return self._dispatch(0, amount, 0)
+            return self._dispatch(0, amount | 3 if value & 2 else 0, 0)  # a part of it, half the time
         if line.flights and (value < 20 or len(judge.in_flight) >= self._depth):
             return self._complete(0, amount, value)
         count = self._proposed(amount)

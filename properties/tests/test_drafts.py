@@ -278,7 +278,7 @@ def test_a_right_core_is_clean(factory: type[Drafting]) -> None:
 @pytest.mark.parametrize(
     ("factory", "properties"),
     [
-        (PublishesPlaceholders, {"HISTORY", "PUBLISH"}),
+        (PublishesPlaceholders, {"HISTORY", "PUBLISH", "COMPLETENESS"}),
         (PublishesRejected, {"HISTORY", "FRESHNESS", "PUBLISH"}),
         (PublishesEarly, {"PUBLISH"}),
         (FreesTwice, {"ALIASING", "EXCLUSIVE"}),
