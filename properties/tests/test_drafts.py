@@ -264,6 +264,7 @@ def hunted(factory: Callable[[Configuration], Drafting], episodes: int = 400, ex
             session.drain()
         except Violation as violation:
             return violation
+        assert not session.skipped  # nothing is drawn that the policy rules out
         events |= {name for name, count in session.judge.events.items() if count}
     assert {"placeholder dispatched", "published when named", "truncated while in flight"} <= events
     assert ("kept block used again" in events) == (session.judge.policy.leftover == "kept")
