@@ -59,7 +59,7 @@ mutants: $(MUTANTS)/.installed
 
 # Other people's cores, each without its dependencies (some ask for another torch): only what importing its cache needs.
 cores: $(CORES)/.installed
-	$(CORES)/bin/python -m pytest properties/tests/test_vllm.py fuzz/tests/test_sglang.py fuzz/tests/test_nano_vllm.py properties/attention/tests/test_foreign_kernels.py
+	$(CORES)/bin/python -m pytest properties/tests/test_vllm.py properties/tests/test_vllm_scheduler.py fuzz/tests/test_sglang.py fuzz/tests/test_nano_vllm.py properties/attention/tests/test_foreign_kernels.py
 
 clean:
 	rm -rf $(VENV) $(OLD) $(MUTANTS) $(CORES) fuzz-out .pytest_cache .mypy_cache .ruff_cache .hypothesis build *.egg-info

@@ -27,18 +27,18 @@ THRESHOLD = 100_000
 class Event:
     """Why a state matters, and without which capabilities, and under which policies, it cannot happen.
 
-    under: (field of `Policy`, the values with which it can happen)."""
+    under: (field of `Policy`, the values with which it can happen), each."""
 
     why: str
     needs: frozenset[Capability] = frozenset()
-    under: tuple[str, tuple[object, ...]] | None = None
+    under: tuple[tuple[str, tuple[object, ...]], ...] = ()
 
     def possible(self, policy: Policy) -> bool:
-        return self.under is None or getattr(policy, self.under[0]) in self.under[1]
+        return all(getattr(policy, name) in allowed for name, allowed in self.under)
 
 
 def _event(why: str, *needs: Capability, **under: tuple[object, ...]) -> Event:
-    return Event(why, frozenset(needs), next(iter(under.items()), None))
+    return Event(why, frozenset(needs), tuple(under.items()))
 
 
 _C = Capability
@@ -51,8 +51,12 @@ EVENTS: dict[str, Event] = {
     "published a duplicate": _event("one content in two blocks"),
     "evicted": _event("the mapping must go, this block's only"),
     "evicted one of two owners": _event("the other owner must still be found", duplicates=("active", "first")),
-    "rolled back under what extends it": _event("the same content when computed again", _C.TRUNCATE),
-    "duplicate refreshed by a rollback": _event("the last active owner goes, a cached one stays", _C.TRUNCATE),
+    "rolled back under what extends it": _event(
+        "the same content when computed again", _C.TRUNCATE, truncates=("tokens",)
+    ),
+    "duplicate refreshed by a rollback": _event(
+        "the last active owner goes, a cached one stays", _C.TRUNCATE, truncates=("tokens",)
+    ),
     "evicted while its prefix is shared": _event("a child goes while its parent is in use"),
     "hash collision": _event("equal keys, other content: must be told apart", _C.HASH),
     "refused for one block": _event("the admission boundary"),
@@ -74,13 +78,19 @@ EVENTS: dict[str, Event] = {
     "pending copy cancelled by free": _event("the source comes back", _C.FORK),
     "copy undone by truncation": _event("the table gets the source back", _C.FORK, _C.TRUNCATE),
     "computed tokens rolled back": _event("counters go back", _C.TRUNCATE),
-    "published block rolled back": _event("a block leaves the index while active", _C.TRUNCATE),
+    "published block rolled back": _event("a block leaves the index while active", _C.TRUNCATE, truncates=("tokens",)),
     "truncated while in flight": _event("the step's positions no longer count", _C.TRUNCATE),
+    "kept block used again": _event(
+        "it was taken for what was rejected, and is written anew", _C.TRUNCATE, leftover=("kept",)
+    ),
     "truncated into a shared block": _event("the index keeps it for the others", _C.TRUNCATE, _C.FORK),
     "published tail withdrawn at append": _event("cut into shared, alone now", _C.TRUNCATE, _C.FORK),
     "placeholder appended": _event("scheduled before sampled", _C.FILL),
     "placeholder dispatched": _event("computed before named", _C.FILL),
     "published when named": _event("the name comes after the computation", _C.FILL),
+    "named behind the window": _event(
+        "let go before it could be published", _C.FILL, windowed=(True,), publish=("dispatch",)
+    ),
     "reset with live requests": _event("they run on and publish nothing", _C.RESET),
 }
 """By the name under which they are counted."""

@@ -157,6 +157,7 @@ class Moves:
         self._grow = sorted({1, 2, max(1, size - 1), size, size + 1, 2 * size})
         self._tile = _TILES[swarm.alphabet]
         self._spaces = [NAMESPACES[index] for index in swarm.spaces] if Capability.NAMESPACES in capabilities else [()]
+        self._drafts = policy.truncates == "placeholders"  # and nothing else is cut
         self._alone = Capability.OVERLAP not in capabilities  # nothing happens while a step is in flight
         self._depth = swarm.depth if not self._alone else 1
         self._seen: list[tuple[int, ...]] = [()]
@@ -209,7 +210,8 @@ class Moves:
         if who & 15 >= 11 and self._lines:  # what a live request has become: its generated blocks can be hit, too
             request = self._line(who)
             line = self._lines[request]
-            prompt = tuple(line.tokens[:length]) if not line.unnamed else prompt
+            if not line.unnamed or self._drafts:
+                prompt = tuple(line.tokens[: min(length, line.named)])
         if value >= 32 and prompt:
             prompt = prompt[: -(1, self._size)[value >> 6]]
         if len(prompt) < length:
@@ -228,6 +230,9 @@ class Moves:
 
     def _space(self, who: int) -> Namespace:
         return self._spaces[(who >> 4) % len(self._spaces)]
+
+    def _space_of(self, line: Line) -> Namespace:
+        return next((space for space in self._spaces if space == line.namespace), ())
 
     def _line(self, who: int) -> str:
         """A live request; "nobody" if there is none."""
@@ -286,9 +291,8 @@ class Moves:
             whole = line.published * size
             if whole > line.base and not line.unnamed and whole + size < self._pool:
                 tokens = (*line.tokens[:whole], *self._tokens(size + (amount & 1), value))
-                space = next((space for space in self._spaces if space == line.namespace), ())
                 self._under = request
-                self._upon = self._whole = Allocate(self._new_name(), tokens, space)
+                self._upon = self._whole = Allocate(self._new_name(), tokens, self._space_of(line))
                 self._remember(tokens)
                 return self._upon
         return None
@@ -346,12 +350,16 @@ class Moves:
         return Free(request)
 
     def _truncate(self, who: int, amount: int, value: int) -> Operation:
-        grown = [(request, line) for request, line in self._lines.items() if len(line.tokens) > line.base]
+        lines, shortest = self._lines, self._session.judge.shortest
+        grown = [(request, line) for request, line in lines.items() if len(line.tokens) > shortest(line)]
         if not grown:
-            return self._append(who, amount, value)
+            if not self._drafts or "placeholder" in self._off:
+                return self._append(who, amount, value)
+            proposed = any(line.unnamed for line in lines.values())  # and in flight
+            return self._complete(who, amount, value) if proposed else self._placeholder(who, amount, value)
         request, line = grown[who % len(grown)]
         self._begun = request
-        return self._cut_to(request, line, len(line.tokens) - 1 - amount % (len(line.tokens) - line.base))
+        return self._cut_to(request, line, len(line.tokens) - 1 - amount % (len(line.tokens) - shortest(line)))
 
     def _cut_to(self, request: str, line: Line, length: int) -> Operation:
         self._cut = tuple(line.tokens[length:]) if not line.unnamed else ()
@@ -371,17 +379,24 @@ class Moves:
 
     def _story(self, who: int, amount: int, value: int) -> Operation:
         """Go on with what the last fork or truncation began: shared tails, copies that pend, and what undoes them."""
-        if who >= 50 and "truncate" not in self._off and (step := self._tower(amount, value)) is not None:
+        if (
+            who >= 50
+            and "truncate" not in self._off
+            and not self._drafts
+            and (step := self._tower(amount, value)) is not None
+        ):
             return step
         request = self._begun
         line = self._lines.get(request)
         if line is None:
             return self._fork(who, amount, value) if "fork" not in self._off else self._append(who, amount, value)
+        if self._drafts:
+            return self._verify(request, line, amount, value)
         if line.pending is None:
-            tail = line.table[-1]
-            if value < 30 and self._session.judge.references[tail] > 1:
+            tail = line.table[-1:]
+            if value < 30 and tail and self._session.judge.references[tail[0]] > 1:
                 for other, sharing in self._lines.items():
-                    if sharing is not line and tail in sharing.table:
+                    if sharing is not line and tail[0] in sharing.table:
                         return Free(other)
             # Often what was cut off once more, as a draft model proposes it again.
             again = self._cut if amount & 1 else ()
@@ -389,6 +404,37 @@ class Moves:
         if value < 40 and len(line.tokens) > line.base and "truncate" not in self._off:
             return self._cut_to(request, line, len(line.tokens) - 1 - amount % (len(line.tokens) - line.base))
         return Free(request) if value < 60 else self._dispatch(who, amount, 0)
+
+    def _verify(self, request: str, line: Line, amount: int, value: int) -> Operation:
+        """The next thing that happens to a request with drafts: they are proposed, computed, and some of the first are
+        accepted and the rest rejected, or all of them at once."""
+        judge, named = self._session.judge, line.named
+        if value >= 80 and "lookup" not in self._off:  # what does the index have of it by now?
+            return Lookup((*line.tokens[:named], *self._tokens(1, value)), self._space_of(line))
+        if line.computed > named:  # a verdict is due
+            shortest = judge.shortest(line)
+            if (value & 1 or "fill" in self._off) and shortest < len(line.tokens):
+                return Truncate(request, shortest)
+            if "fill" not in self._off:
+                due = line.tokens[named : line.computed]
+                run = next((at for at, token in enumerate(due) if token != UNKNOWN), len(due))
+                return Fill(request, named, self._tokens(1 + amount % run, value))
+        if line.scheduled < len(line.tokens):
+            if not judge.idle and len(line.tokens) > len(line.table) * self._size:
+                return Free(request)  # it can only be refused
+            return self._dispatch(0, amount | 3 if value & 2 else 0, 0)  # a part of it, half the time
+        if line.flights and (value < 20 or len(judge.in_flight) >= self._depth):
+            return self._complete(0, amount, value)
+        count = self._proposed(amount)
+        if line.unnamed:
+            return Append(request, (UNKNOWN,) * count)
+        if value & 1:
+            return Append(request, self._tokens(count, value))
+        return Append(request, (*self._tokens(amount & 1, value), *(UNKNOWN,) * count))
+
+    def _proposed(self, amount: int) -> int:
+        """How many drafts: around block boundaries."""
+        return self._grow[(amount >> 1) % len(self._grow)]
 
     def _lookup(self, who: int, amount: int, value: int) -> Operation:
         tokens, space = self._prompt(who, amount, value), self._space(who)
@@ -409,7 +455,11 @@ class Moves:
     def _placeholder(self, who: int, amount: int, value: int) -> Operation:
         if not self._lines:
             return self.admission((0, who, amount, value))
-        return Append(self._line(who), (UNKNOWN,) * (1 + (amount & 1)))
+        request = self._line(who)
+        if not self._drafts:
+            return Append(request, (UNKNOWN,) * (1 + (amount & 1)))
+        self._begun = request
+        return Append(request, (UNKNOWN,) * self._proposed(amount))
 
     def _fill(self, who: int, amount: int, value: int) -> Operation:
         unnamed = [(request, line) for request, line in self._lines.items() if line.unnamed]

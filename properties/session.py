@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
 _DONE = Outcome("done")
 _NO_ROOM = ("OutOfBlocks", "NeverFits")
 _INSIDE = frozenset({Capability.INSPECT, Capability.CONTENTS, Capability.CHECK})
-_NOT_BY_STEP = frozenset({Capability.FORK, Capability.TRUNCATE, Capability.FILL, Capability.MATCH, Capability.CLONE})
+_NOT_BY_STEP = frozenset({Capability.FORK, Capability.MATCH, Capability.CLONE})
 
 
 class Session:
@@ -121,6 +121,11 @@ class Session:
         self._by_step = policy.admission == "step"
         if self._by_step and (cannot := sorted(kind.name for kind in self.capabilities & _NOT_BY_STEP)):
             raise ValueError(f"{target.name}: with Policy.admission 'step' there can be no {', '.join(cannot)}")
+        if policy.windowed and policy.truncates == "tokens" and Capability.TRUNCATE in self.capabilities:
+            raise ValueError(
+                f"{target.name}: behind a window nothing is kept that a truncation could go back to; with TRUNCATE "
+                "Policy.truncates must be 'placeholders'"
+            )
         self._bind()
 
     def _bind(self) -> None:
@@ -362,6 +367,8 @@ class Session:
     def _truncate(self, operation: Truncate) -> Outcome:
         request, length = operation.request, operation.length
         expected = self.judge.before_truncate(request, length)
+        if expected is None and length < self.judge.shortest(self.judge.lines[request]):
+            return self._skip("cuts more than was rejected, and Policy.truncates is 'placeholders'")
         _, refusal = self._call(operation, expected, self.target.truncate, request, length)
         if refusal:
             return refusal

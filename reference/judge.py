@@ -24,7 +24,8 @@ Rules where the design leaves a choice, all of them kvcore's too:
   what
   of it is cached then counts as released after them.
 - A truncation that cuts all tokens that a pending copy was made for undoes the copy: the table gets the source back.
-- A block is published at the later of its completion and its last token's name.
+- A block is published at the later of its completion and its last token's name. (Where the policy publishes at
+  dispatch: at the first dispatch of its request that finds it named, and computes it or comes after that.)
 
 This room may not know: any core, or how operations are made.
 """
@@ -70,7 +71,7 @@ class Line:
     are known to be full and named. Counters as in the core: 0 <= computed <= scheduled <= len(tokens). waiting: blocks
     are taken by steps, and it has had none. skipped: table entries behind the window. parts: one for each group of
     layers, this one first; the others have tables, chains, `published`, `written_from` and `skipped` of their own, and
-    nothing else. window: this part's."""
+    nothing else. unnamed: how many of the tokens are placeholders; every part knows. window: this part's."""
 
     __slots__ = (
         "base",
@@ -148,6 +149,11 @@ class Line:
         return other
 
     @property
+    def named(self) -> int:
+        """How many tokens there are before the first placeholder. O(them) where there is one."""
+        return self.tokens.index(UNKNOWN) if self.unnamed else len(self.tokens)
+
+    @property
     def whole(self) -> list[int]:
         """The tables of all parts, one after the other, as the core shows them."""
         return self.table if len(self.parts) == 1 else [block for part in self.parts for block in part.table]
@@ -182,7 +188,7 @@ class Judge:
         self._size = policy.block_size
         usable = [block for block in range(policy.num_blocks) if block not in policy.reserved]
         self.capacity = len(usable)
-        self.room = len(usable) // len(policy.windows) * policy.block_size
+        self.room = max(0, len(usable) // len(policy.windows) * policy.block_size - policy.lookahead)
         self._null = next(iter(policy.reserved)) if policy.windowed else -1
         self.histories = Histories()
         self.slots = Slots(policy.num_blocks)
@@ -331,7 +337,7 @@ class Judge:
     def _admit(self, line: Line, hit_tokens: int, table: list[int], end: int, expected: list[list[int]]) -> bool:
         """`line` gets `table` for its tokens up to `end`, of which `hit_tokens` are hit. False if nothing follows."""
         size, parts = self._size, line.parts
-        length = -(-end // size)
+        length = self._blocks(end)
         needed = length * len(parts)
         line.table = table
         if len(table) != needed:
@@ -466,7 +472,7 @@ class Judge:
                 self.accuse(
                     Mapping, f"append changed the table of {request!r} from {line.whole} to {table} before any step"
                 )
-            line.tokens.extend(new)
+            self._extend(line, new)
             return
         needed = -(-(length + len(new)) // self._size)
         if len(table) != needed:
@@ -498,10 +504,19 @@ class Judge:
             self._withdraw(old[-1], Rollback)
             self.events["published tail withdrawn at append"] += 1
         line.table = table
+        self._extend(line, new)
+
+    def _extend(self, line: Line, new: array[int]) -> None:
         line.tokens.extend(new)
         if UNKNOWN in new:
-            line.unnamed += new.count(UNKNOWN)
+            self._unnamed(line, new.count(UNKNOWN))
             self.events["placeholder appended"] += 1
+
+    @staticmethod
+    def _unnamed(line: Line, more: int) -> None:
+        """`line` has so many more placeholders."""
+        for part in line.parts:
+            part.unnamed += more
 
     def _must_copy(self, line: Line) -> bool:
         return bool(len(line.tokens) % self._size) and self.references[line.table[-1]] > 1
@@ -520,19 +535,17 @@ class Judge:
         return None
 
     def after_fill(self, request: str, position: int) -> None:
-        line, names = self.lines[request], self._plan[0]
-        for at, token in enumerate(names, position):
-            line.tokens[at] = token
-            if at < line.scheduled:
-                self.slots.name(line.table[at // self._size], at % self._size, token)
-        line.unnamed -= len(names)
-        # What is written behind the new names has another history now.
-        for logical in range(position // self._size + 1, -(-line.scheduled // self._size)):
-            self.slots.rename(line.table[logical], self._history(line, logical))
-        before = line.published
-        self._publish(line)
-        if line.published > before:
-            self.events["published when named"] += 1
+        line, names, size = self.lines[request], self._plan[0], self._size
+        line.tokens[position : position + len(names)] = names
+        self._unnamed(line, -len(names))
+        for part in line.parts:
+            for at, token in enumerate(names[: max(0, line.scheduled - position)], position):
+                self.slots.name(part.table[at // size], at % size, token)
+            # What is written behind the new names has another history now.
+            for logical in range(position // size + 1, -(-line.scheduled // size)):
+                self.slots.rename(part.table[logical], self._history(part, logical))
+        if self.policy.publish != "dispatch":
+            self._publish(line, line.computed, line.computed)
 
     def before_truncate(self, request: str, length: int) -> str | None:
         line = self.lines.get(request)
@@ -540,28 +553,42 @@ class Judge:
             return "UnknownRequest"
         return None if line.base <= length <= len(line.tokens) else "InvalidLength"
 
+    def shortest(self, line: Line) -> int:
+        """The least length that `line` can be cut to under the policy; its own where nothing can be cut."""
+        if self.policy.truncates == "tokens":
+            return line.base
+        named = line.named
+        if not line.flights:
+            return named
+        if line.unnamed < len(line.tokens) - named:  # a name behind a placeholder is one of a position
+            return max(named, line.scheduled)
+        return max(named, line.scheduled - max(0, line.computed - named))
+
     def after_truncate(self, request: str, length: int, table: list[int]) -> None:
         """The sequence was cut to `length` tokens; this is its block table now."""
         line, size = self.lines[request], self._size
         if length == len(line.tokens):
-            if table != line.table:
+            if table != line.whole:
                 self.accuse(Rollback, f"truncating {request!r} to its own length changed its table to {table}")
             return
-        expected = line.table.copy()
-        cut = []
+        tables = [part.table.copy() for part in line.parts]
+        cut: list[int] = []
         if line.pending is not None and length <= line.pending[2]:
             source, destination, at = line.pending
-            expected[at // size] = source
+            tables[0][at // size] = source
             cut.append(destination)
             line.pending = None
             self.events["copy undone by truncation"] += 1
-        keep = -(-length // size)
-        cut += reversed(expected[keep:])
-        del expected[keep:]
+        if self.policy.leftover == "released":
+            for own in tables:
+                keep = -(-length // size)
+                cut += reversed(own[keep:])
+                del own[keep:]
+        expected = [block for own in tables for block in own]
         if table != expected:
             self.accuse(Rollback, f"{request!r} cut to {length} tokens has table {table}; it should be {expected}")
             return
-        cut_into = expected[-1:] if length % size else []
+        cut_into = [block for own in tables for block in own[length // size :][:1]] if length % size else []
         for block in cut + cut_into:
             if self.references[block] > 1:
                 self.events["truncated into a shared block"] += 1
@@ -571,24 +598,30 @@ class Judge:
         if line.computed > length:
             self.events["computed tokens rolled back"] += 1
         if line.unnamed:
-            line.unnamed -= line.tokens[length:].count(UNKNOWN)
+            self._unnamed(line, -line.tokens[length:].count(UNKNOWN))
         del line.tokens[length:]
-        del line.chain[length // size + 1 :]
-        line.table = expected
+        # Drafts that are rejected while later steps are in flight: those compute what comes after the accepted ones.
+        down = max(0, line.scheduled - length) if line.flights and self.policy.truncates == "placeholders" else 0
         line.scheduled = min(line.scheduled, length)
-        line.computed = min(line.computed, length)
-        line.published = min(line.published, length // size)
+        line.computed = min(line.computed - down, length)
+        for part, own in zip(line.parts, tables, strict=True):
+            part.table = own
+            del part.chain[length // size + 1 :]
+            part.published = min(part.published, length // size)
         for passage in line.flights:
             passage.spans = [
-                (other, min(start, length), min(end, length)) if other is line else (other, start, end)
+                (other, min(start - down, length), min(end - down, length)) if other is line else (other, start, end)
                 for other, start, end in passage.spans
             ]
+        if line.flights and (cut or down):
+            self.events["truncated while in flight"] += 1
         if not line.flights or self.policy.lifetime == "stream":
             for block in cut:
                 self._let_go(block)
+            if self.predictor is not None:
+                self.predictor.settle()
         elif cut:
             line.cut.append((line.flights[-1], cut))
-            self.events["truncated while in flight"] += 1
 
     def before_fork(self, request: str, child: str) -> str | None:
         line = self.lines.get(request)
@@ -675,19 +708,30 @@ class Judge:
         window = part.window
         return max(0, position + 1 - window) // self._size if window is not None else 0
 
+    def _blocks(self, end: int) -> int:
+        """How many blocks a step that computes up to `end` needs in each part's table."""
+        return -(-(end + self.policy.lookahead) // self._size)
+
+    @staticmethod
+    def _final(line: Line) -> int:
+        """The first position whose query may still come: not computed, or to be computed again if it is rejected."""
+        return min(line.computed, line.named)
+
     def _due(self, line: Line) -> int:
         """How many blocks become free when `line` lets go what lies behind its windows."""
         if not self.policy.windowed:
             return 0
-        going = [part.table[part.skipped : self._behind(part, line.computed)] for part in line.parts]
+        final = self._final(line)
+        going = [part.table[part.skipped : self._behind(part, final)] for part in line.parts]
         return sum(self.references[block] == 1 for blocks in going for block in blocks)
 
     def _trim(self, line: Line) -> None:
-        """`line` lets go what lies behind the windows of its first token that is not computed."""
-        if line.waiting:
+        """`line` lets go what lies behind the windows of its first token that is not computed, or not named."""
+        if line.waiting or not self.policy.windowed:
             return
+        final = self._final(line)
         for part in line.parts:
-            behind = self._behind(part, line.computed)
+            behind = self._behind(part, final)
             if behind <= part.skipped:
                 continue
             for logical in range(behind - 1, part.skipped - 1, -1):
@@ -703,7 +747,7 @@ class Judge:
         parts = line.parts
         if not line.waiting or not self.policy.caching:
             return [[] for _ in parts]
-        size, tokens = self._size, line.tokens
+        size, tokens = self._size, line.tokens[: line.named] if line.unnamed else line.tokens
         for part in parts:
             for at in range(len(part.chain) - 1, len(tokens) // size):  # what was appended while it waited
                 piece = tokens[at * size : (at + 1) * size]
@@ -730,24 +774,28 @@ class Judge:
 
         A waiting request's hits count as scheduled, and one token at least is computed. due: blocks that become free
         first."""
-        length = -(-max(line.scheduled + count, len(hits[0]) * self._size + 1) // self._size)
+        length = self._blocks(max(line.scheduled + count, len(hits[0]) * self._size + 1))
         missing = -self.idle - due
         for part, blocks in zip(line.parts, hits, strict=True):
             active = sum(1 for block in blocks if block == self._null or self.references[block])
-            missing += length - len(part.table) - active
+            missing += max(0, length - len(part.table)) - active
         return missing
 
     def _misses(self, line: Line, count: int, due: int = 0) -> tuple[int, int]:
         """`_missing`, least and most over what may be hit: all that is resident or, as the policy says, less.
 
         A hit that `count` covers saves blocks that are active; one beyond it adds what is computed after it. So the
-        least is where both meet, and the most at one of the ends."""
+        least is where both meet (or the next, which adds nothing where the lookahead has it), and the most at one of
+        the ends."""
         hits = self._hits_of(line)
         if self.policy.complete:
             missing = self._missing(line, count, hits, due)
             return missing, missing
         covered = (line.scheduled + count - 1) // self._size
-        least = self._missing(line, count, [blocks[:covered] for blocks in hits], due)
+        least = min(
+            self._missing(line, count, [blocks[:at] for blocks in hits], due)
+            for at in range(covered, covered + 1 + bool(self.policy.lookahead))
+        )
         # Where a content is in several blocks, one that nobody holds may be hit.
         spare = [
             [
@@ -808,15 +856,15 @@ class Judge:
     def _grow(self, line: Line, start: int, end: int, table: list[int]) -> bool:
         """The step computes `line`, which has blocks already, from `start` to `end` in `table`. False if nothing
         follows."""
-        parts, request = line.parts, line.request
-        length = -(-end // self._size)
+        parts, request, size = line.parts, line.request, self._size
+        length = max(self._blocks(end), len(line.table))  # what a truncation left over is kept
         tables = [table[at * length : (at + 1) * length] for at in range(len(parts))] if len(parts) > 1 else [table]
         for part, own in zip(parts, tables, strict=True):
             if self._null in own[part.skipped :]:
                 at = own.index(self._null, part.skipped)
                 self.accuse(
                     Freshness,
-                    f"the step computes {request!r} from {start} on and reads positions {at * self._size} on from the "
+                    f"the step computes {request!r} from {start} on and reads positions {at * size} on from the "
                     f"reserved block {self._null}: table {table}",
                 )
                 return False
@@ -831,6 +879,8 @@ class Judge:
                 f"{line.scheduled}, in table {line.whole}",
             )
             return False
+        if self._blocks(start) < min(-(-end // size), len(line.table)):
+            self.events["kept block used again"] += 1
         for part, own in zip(parts, tables, strict=True):
             old, part.table = len(part.table), own
             self._hand_out(part, own[old:])
@@ -874,8 +924,8 @@ class Judge:
         """A step that is dispatched computes positions start to end of `line`, in all its parts."""
         for part in line.parts:
             self._write(part, start, end)
-        if self.policy.publish == "dispatch":
-            self._publish(line, end)
+        if self.policy.publish != "completion":
+            self._publish(line, end, start)
 
     def _write(self, line: Line, start: int, end: int) -> None:
         """The stream writes positions start to end of `line`. Judges who may write there, and what is read below."""
@@ -997,8 +1047,12 @@ class Judge:
             line.flights.pop(0)
             if end > start:
                 line.computed = end
-                if end // self._size > line.published and not (line.freed and self.policy.lifetime == "stream"):
-                    self._publish(line)
+                if (
+                    self.policy.publish != "dispatch"
+                    and end // self._size > line.published
+                    and not (line.freed and self.policy.lifetime == "stream")
+                ):
+                    self._publish(line, end)
                     if line.freed:
                         self.events["published after free"] += 1
         for source, _ in passage.copies:
@@ -1190,17 +1244,15 @@ class Judge:
             if self.predictor is not None:
                 self.predictor.settle()
 
-    def _publish(self, line: Line, end: int | None = None) -> None:
-        """Publish the full, named blocks of `line` that are not published yet, up to `end`: by default what is computed
-        or, as the policy says, scheduled."""
+    def _publish(self, line: Line, end: int, earlier: int = 0) -> None:
+        """Publish the full, named blocks of `line` that are not published yet, up to `end`. What lies before `earlier`
+        has been computed for some time, and lacked but a name."""
         if line.epoch != self._epoch or not self.policy.caching:
             return
-        if end is None:
-            end = line.computed if self.policy.publish == "completion" else line.scheduled
         for part in line.parts:
-            self._publish_part(part, end)
+            self._publish_part(part, end, earlier)
 
-    def _publish_part(self, line: Line, end: int) -> None:
+    def _publish_part(self, line: Line, end: int, earlier: int) -> None:
         size = self._size
         while line.published < end // size:
             logical = line.published
@@ -1209,6 +1261,10 @@ class Judge:
                 return
             if len(line.chain) == logical + 1:
                 line.chain.append(self.histories.extend(line.chain[logical], piece.tobytes()))
+            if logical < line.skipped:  # named so late that its window has passed
+                line.published += 1
+                self.events["named behind the window"] += 1
+                continue
             block, history = line.table[logical], line.chain[logical + 1]
             if not self.slots.holds(block, line.chain[logical], piece):
                 self.accuse(
@@ -1217,6 +1273,8 @@ class Judge:
                     f"it holds {self.slots.content(block)[1].tolist()[:32]}",
                 )
             line.published += 1
+            if line.published * size <= earlier:
+                self.events["published when named"] += 1
             if self.published[block] is None:
                 owners = self.owners.setdefault(history, [])
                 if owners:

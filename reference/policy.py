@@ -16,9 +16,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "reuse": ("last_block", "last_token"),
     "order": ("free_first", "released", "unpublished_first"),
     "duplicates": ("active", "first", "last"),
-    "publish": ("completion", "dispatch"),
+    "publish": ("completion", "dispatch", "either"),
     "admission": ("request", "step"),
     "lifetime": ("steps", "stream"),
+    "truncates": ("tokens", "placeholders"),
+    "leftover": ("released", "kept"),
 }
 
 
@@ -30,20 +32,32 @@ class Policy:
     caching: whether anything is ever reused.
     reuse: "last_block" (never hit a prompt's last block) or "last_token" (only the last token is computed again).
     publish: when a full block can be hit: at the "completion" of the step that computes it, or at its "dispatch"
-    already, since later steps run after it.
+    already, since later steps run after it. What is named later than that is published when it is named or, with
+    "dispatch", when its request is next dispatched. With "either": whatever comes first.
     admission: "request" takes blocks for all tokens at allocate and append. With "step" a request waits; a step finds
     its hits when it is first dispatched, takes blocks for the tokens of the step only, request by request, and
-    stops at the first that does not fit.
+    stops at the first that does not fit. The hits are those of the tokens that are known by then: up to the first
+    placeholder, and not the last of them.
     chunks: whether a step may compute a part of what a request has left.
+    lookahead: with admission by the step, how many tokens more than it computes a step takes blocks for (a draft
+    model's).
+    truncates: what can be cut: any "tokens" that were appended, or only "placeholders", as an engine's rejected drafts
+    are: the first token without a name and all behind it. In flight that is what no step computes yet, and as many
+    more as completed steps have computed and nobody has named: these are rejected, and the steps in flight turn out to
+    compute positions that lie so much lower.
+    leftover: the blocks that a truncation leaves over are "released", or "kept" at the end of the table, for what the
+    request computes next. What is kept must never have been shared, so that it needs admission by the step, and that
+    only placeholders are cut. A lookahead needs that they are kept.
     lifetime: what a request that is freed in flight holds stays held until its "steps" complete, or is let go at once,
     since whoever gets it writes to it later in the same "stream".
     windows: one for each group of layers that has tables of its own, from the one pool: how many tokens a query attends
     to there, itself included; None for all before it. What no query attends to any more is let go: when a step is to
     compute a request further, whether it then fits or not, blocks that lie wholly before the window of its first token
     whose computation is not complete are released, last first, and the table has the one reserved block in their
-    places. A hit is as long in every group; it needs only the blocks in the windows of the first token after it.
-    Parents then leave the cache before their children, so EVICTION is not judged. Groups do everything in their order,
-    and a request's table is theirs, one after the other. Windows and more than one group need admission by the step.
+    places. What has no name yet counts as not complete: it may be rejected, and the window goes back with it. A hit is
+    as long in every group; it needs only the blocks in the windows of the first token after it. Parents then leave the
+    cache before their children, so EVICTION is not judged. Groups do everything in their order, and a request's table
+    is theirs, one after the other. Windows and more than one group need admission by the step.
     merges: completing a step may replace blocks in the tables of its requests by others with the same content.
     complete: everything resident is hit, and what extends a content leaves the cache before it does. A core that drops
     content earlier than it must says False; COMPLETENESS and EVICTION are not judged then.
@@ -64,6 +78,9 @@ class Policy:
     publish: str = "completion"
     admission: str = "request"
     chunks: bool = True
+    lookahead: int = 0
+    truncates: str = "tokens"
+    leftover: str = "released"
     lifetime: str = "steps"
     merges: bool = False
     complete: bool = True
@@ -77,6 +94,15 @@ class Policy:
                 raise ValueError(f"Policy.{name} is {given!r}; it can be {', '.join(map(repr, allowed))}")
         if self.exact and (self.merges or not self.complete):
             raise ValueError("Policy.exact predicts every choice; with merges, or not complete, say exact=False")
+        if self.leftover == "kept" and (self.admission, self.truncates) != ("step", "placeholders"):
+            raise ValueError(
+                f"Policy.leftover is 'kept' with admission {self.admission!r} and truncates {self.truncates!r}; since "
+                "others may hold what was published, it needs admission 'step' and truncates 'placeholders'"
+            )
+        if self.lookahead < 0 or (self.lookahead and self.leftover != "kept"):
+            raise ValueError(
+                f"Policy.lookahead is {self.lookahead} with leftover {self.leftover!r}; it is 0, or more with 'kept'"
+            )
         if self.windows != (None,) and (
             (self.admission, self.reuse, self.merges) != ("step", "last_block", False)
             or not self.windows

@@ -32,6 +32,7 @@ EXCEPTIONS = {
     "properties/targets/vllm.py": {"vllm", "torch"},  # both inside a function
     "properties/targets/sglang.py": {"sglang", "torch", "transformers"},  # when the first target is made
     "properties/tests/test_vllm.py": {"vllm"},  # inside tests that are skipped where it is not installed
+    "properties/tests/test_vllm_scheduler.py": {"vllm"},  # the same
     # vLLM and SGLang themselves are imported by name, when asked for: they are never needed.
     "properties/targets/vllm_kernels.py": {"numpy", "torch", "triton"},
     "properties/targets/sglang_kernels.py": {"numpy", "torch"},

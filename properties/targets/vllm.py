@@ -5,12 +5,16 @@
 
 The adapter stands where vLLM's scheduler stands, and calls the manager as `vllm.v1.core.sched.Scheduler` does:
 
-- `allocate` makes a `Request`, which waits. `append` is `append_output_token_ids`, and then `cache_blocks`, as the
-  asynchronous scheduler does when a token is known.
+- `allocate` makes a `Request`, which waits. `append` is `append_output_token_ids`. Placeholders are no part of the
+  Request: they are what the scheduler has in `spec_token_ids` or counts as `num_output_placeholders`, and so is
+  whatever is appended behind them. `fill` names them; once all before a token is named it is accepted, and appended.
+- `truncate` is a rejection: `num_computed_tokens` goes back, and that is all. Blocks stay for what comes next.
 - `dispatch` is one `schedule()`: for a waiting request `get_computed_blocks`, then `allocate_slots`; for a running one
   `allocate_slots`. At the first None the step ends (where the scheduler would preempt; a preemption is a `free` and an
   `allocate` here). Then tokens count as computed and in flight, as `_update_after_schedule` has it.
-- `complete` is `update_from_output`: its tokens are no longer in flight.
+- `complete` is `update_from_output`: its tokens are no longer in flight, but for those that are not yet accepted or
+  rejected, which vLLM does in one go with it. With `asynchronous`, what is computed and named is published then,
+  as the asynchronous scheduler does; else when the request is next dispatched.
 - `free` frees at once, also in flight: a KV connector that makes vLLM defer it is not modelled.
 
 What one step computes for a request is the test's choice, and so `full_sequence_must_fit` (the default in vLLM) and
@@ -21,9 +25,8 @@ vLLM has neither a model nor weights in its keys (one server has one of each; wh
 cache), so these two are put into the salt here: they say nothing about vLLM. Nor is "" a salt: `validate_cache_salt`
 keeps it out, and the manager would take it for none. It is written out, too.
 
-Left out: RESET (vLLM refuses with live requests, and the protocol's is always valid), FORK (there is none), TRUNCATE
-(tokens that a draft model proposed are never in a Request before they are accepted), FILL, CONTENTS (the index has
-hashes only), REFUSES (the manager is never given invalid input).
+Left out: RESET (vLLM refuses with live requests, and the protocol's is always valid), FORK (there is none), CONTENTS
+(the index has hashes only), REFUSES (the manager is never given invalid input).
 
 This room may not know: who drives it. Names that begin with an underscore in vLLM are read, and never written.
 """
@@ -40,12 +43,13 @@ from typing import Any
 
 from reference import Policy
 
-from ..operations import Configuration, Namespace, Tokens
+from ..operations import UNKNOWN, Configuration, Namespace, Tokens
 from ..target import Adapter, Capability, Found, Inspection, Refused, StepView
 
 __all__ = [
     "NotInstalled",
     "VllmTarget",
+    "asynchronous",
     "eagle",
     "hybrid",
     "make",
@@ -133,6 +137,23 @@ def _core() -> _Core:
     )
 
 
+@dataclass(slots=True)
+class _Live:
+    """A request as the scheduler has it. tail: tokens that are not accepted, from the first placeholder on. flying:
+    tokens of steps in flight."""
+
+    known: Any
+    tail: list[int]
+    flying: int = 0
+
+    def accept(self) -> None:
+        """What is named with everything before it becomes a part of the Request."""
+        named = self.tail.index(UNKNOWN) if UNKNOWN in self.tail else len(self.tail)
+        if named:
+            self.known.append_output_token_ids(self.tail[:named])
+            del self.tail[:named]
+
+
 def _extras(core: _Core, namespace: Namespace) -> dict[str, Any]:
     """A namespace as arguments of a Request; different ones are different in vLLM's terms."""
     parts = dict(namespace)
@@ -157,11 +178,21 @@ class VllmTarget(Adapter):
 
     hash_function: of (parent, tokens, extra keys) to bytes; vLLM's default, SHA-256, if None. windows: one for each
     group of layers, in tokens; None is full attention. Several groups share a pool of so many times the blocks.
-    eagle: hits leave out the last matched block, which a draft model computes again.
+    eagle: hits leave out the last matched block, which a draft model computes again. asynchronous: as the asynchronous
+    scheduler calls the manager. lookahead: `num_lookahead_tokens`, for which the pool has as many blocks more.
     `counts` and `inspect` are O(pool); all else costs what vLLM's own code costs, which for a table is O(its length).
     """
 
-    capabilities = frozenset({Capability.LOOKUP, Capability.OVERLAP, Capability.NAMESPACES, Capability.INSPECT})
+    capabilities = frozenset(
+        {
+            Capability.LOOKUP,
+            Capability.FILL,
+            Capability.OVERLAP,
+            Capability.TRUNCATE,
+            Capability.NAMESPACES,
+            Capability.INSPECT,
+        }
+    )
 
     def __init__(
         self,
@@ -170,18 +201,23 @@ class VllmTarget(Adapter):
         hash_function: Callable[[Any], bytes] | None = None,
         windows: tuple[int | None, ...] = (None,),
         eagle: bool = False,
+        asynchronous: bool = False,
+        lookahead: int = 0,
     ) -> None:
         core = self._core = _core()
         self.name = name
         size = configuration.block_size
-        num_blocks = configuration.num_blocks * len(windows) + 1
+        num_blocks = (configuration.num_blocks - -lookahead // size) * len(windows) + 1
         self.policy = Policy(
             num_blocks=num_blocks,
             block_size=size,
             reserved=frozenset({0}),
             caching=configuration.caching,
-            publish="dispatch",
+            publish="either" if asynchronous else "dispatch",
             admission="step",
+            lookahead=lookahead,
+            truncates="placeholders",
+            leftover="kept",
             lifetime="stream",
             order="unpublished_first",
             duplicates="first",
@@ -211,7 +247,9 @@ class VllmTarget(Adapter):
             use_eagle=eagle,
         )
         self._pool = self.manager.block_pool
-        self._requests: dict[str, Any] = {}
+        self._asynchronous = asynchronous
+        self._lookahead = lookahead
+        self._requests: dict[str, _Live] = {}
         self._made = 0
         self._spaces: dict[Namespace, dict[str, Any]] = {}
 
@@ -240,55 +278,78 @@ class VllmTarget(Adapter):
         return Found(hit, [block for group in blocks.get_block_ids() for block in group])
 
     def allocate(self, request: str, tokens: Tokens, namespace: Namespace, handle: Any) -> int:
-        self._requests[request] = self._request(request, tokens, namespace)
+        self._requests[request] = _Live(self._request(request, tokens, namespace), [])
         return 0
 
     def append(self, request: str, tokens: Tokens) -> None:
-        known = self._requests[request]
-        known.append_output_token_ids(list(tokens))
-        if known.status == self._core.running:
-            self.manager.cache_blocks(known, known.num_computed_tokens)
+        live = self._requests[request]
+        live.tail += tokens
+        live.accept()
+
+    def fill(self, request: str, position: int, tokens: Tokens) -> None:
+        live = self._requests[request]
+        at = position - live.known.num_tokens
+        live.tail[at : at + len(tokens)] = tokens
+        live.accept()
+        self._come_in(live)
+
+    def truncate(self, request: str, length: int) -> None:
+        live = self._requests[request]
+        del live.tail[length - live.known.num_tokens :]
+        live.known.num_computed_tokens = min(live.known.num_computed_tokens, length)
 
     def dispatch(self, work: Sequence[tuple[str, int]]) -> StepView:
-        manager, running = self.manager, self._core.running
+        manager, running, lookahead = self.manager, self._core.running, self._lookahead
         manager.new_step_starts()
-        step: list[tuple[Any, int]] = []
+        step: list[tuple[_Live, int]] = []
         starts = []
         for name, count in work:
-            request = self._requests[name]
+            live = self._requests[name]
+            request = live.known
             if request.status == running:
                 start, new = request.num_computed_tokens, count
-                if manager.allocate_slots(request, new) is None:
+                request.num_in_flight_tokens = max(live.flying, start - request.num_tokens)
+                if manager.allocate_slots(request, new, num_lookahead_tokens=lookahead) is None:
                     break
             else:
                 blocks, start, request.shared_prefix_boundary = manager.get_computed_blocks(request)
                 new = max(count - start, 1)
-                if manager.allocate_slots(request, new, start, blocks, has_scheduled_reqs=bool(step)) is None:
+                if (
+                    manager.allocate_slots(request, new, start, blocks, lookahead, has_scheduled_reqs=bool(step))
+                    is None
+                ):
                     break
                 request.status = running
                 request.num_computed_tokens = start
             starts.append(start)
-            step.append((request, new))
+            step.append((live, new))
         if not step:
             raise Refused("OutOfBlocks", "allocate_slots returned None for the first request")
         copies, _ = manager.take_kv_cache_block_copies()
         manager.take_new_block_ids()
-        for request, new in step:
-            request.num_computed_tokens += new
-            request.num_in_flight_tokens += new
+        for live, new in step:
+            live.known.num_computed_tokens += new
+            live.flying += new
         return StepView(step, [tuple(copy) for copy in copies], starts=starts)
 
     def complete(self, handle: Any) -> None:
-        for request, new in handle:
-            request.num_in_flight_tokens -= new
+        for live, new in handle:
+            live.flying -= new
+            self._come_in(live)
+
+    def _come_in(self, live: _Live) -> None:
+        """Output of `live` has come in: `cache_blocks` up to `num_computed_tokens - num_output_placeholders`."""
+        known = live.known
+        if self._asynchronous and known.status == self._core.running:
+            self.manager.cache_blocks(known, min(known.num_computed_tokens - live.flying, known.num_tokens))
 
     def free(self, request: str) -> None:
-        gone = self._requests.pop(request)
+        gone = self._requests.pop(request).known
         gone.status = self._core.aborted
         self.manager.free(gone)
 
     def table(self, request: str) -> list[int]:
-        groups = self.manager.get_block_ids(self._requests[request].request_id)
+        groups = self.manager.get_block_ids(self._requests[request].known.request_id)
         return [block for group in groups for block in group]
 
     def counts(self) -> tuple[int, int, int]:
@@ -394,7 +455,28 @@ def eagle(configuration: Configuration) -> VllmTarget:
     what is resident, so that only its safety is judged."""
     small, large = _window(configuration, 7), _window(configuration, 11)
     kinds = ((None,), (small,), (None, small), (None, small, large), (small, large))
-    return VllmTarget(configuration, "vllm:eagle", windows=kinds[configuration.num_blocks % 5], eagle=True)
+    return VllmTarget(
+        configuration,
+        "vllm:eagle",
+        windows=kinds[configuration.num_blocks % 5],
+        eagle=True,
+        lookahead=configuration.num_blocks % 3,
+    )
+
+
+def asynchronous(configuration: Configuration) -> VllmTarget:
+    """`--target properties.targets.vllm:asynchronous`: as the asynchronous scheduler calls the manager, which publishes
+    tokens as they come in, with a draft model that shares no layers: none, one or two slots of lookahead, in several
+    mixtures of layers."""
+    small, large = _window(configuration, 7), _window(configuration, 11)
+    kinds = ((None,), (small,), (None, small), (None, small, large))
+    return VllmTarget(
+        configuration,
+        "vllm:asynchronous",
+        windows=kinds[configuration.num_blocks % 4],
+        asynchronous=True,
+        lookahead=configuration.num_blocks % 3,
+    )
 
 
 def prompt_embeds(configuration: Configuration) -> VllmTarget:

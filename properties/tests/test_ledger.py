@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -20,6 +21,9 @@ from .support import Allocate, done, session_of
 
 COUNTING = (reference.judge, properties.session)
 """The modules that count events of a run by name."""
+
+DRAFTS = {"admission": "step", "truncates": "placeholders", "leftover": "kept"}
+WINDOWED = {"admission": "step", "reserved": frozenset({0}), "windows": (2,)}
 
 NOTICED = {"hash collision"}
 """What only a target can see, and reports in `noticed`."""
@@ -135,10 +139,13 @@ def test_an_event_needs_every_capability_that_it_is_made_of(name: str, needs: se
         ("never fits", {"admission": "step"}, {"admission": "request"}),
         ("published after free", {"lifetime": "stream"}, {"lifetime": "steps"}),
         ("evicted one of two owners", {"duplicates": "last"}, {"duplicates": "first"}),
+        ("published block rolled back", {"truncates": "placeholders"}, {"truncates": "tokens"}),
+        ("kept block used again", DRAFTS | {"leftover": "released"}, DRAFTS),
+        ("named behind the window", WINDOWED | {"publish": "completion"}, WINDOWED | {"publish": "dispatch"}),
     ],
 )
 def test_what_no_policy_of_the_target_allows_is_not_asked_for(
-    name: str, impossible: dict[str, str], possible: dict[str, str]
+    name: str, impossible: dict[str, Any], possible: dict[str, Any]
 ) -> None:
     everything = frozenset(Capability)
     never, ever = Policy(4, 2, **impossible), Policy(4, 2, **possible)
@@ -147,11 +154,11 @@ def test_what_no_policy_of_the_target_allows_is_not_asked_for(
     assert name in Ledger().missing(everything)
 
 
-def test_kvcores_policies_allow_every_event_but_those_of_windows() -> None:
+def test_kvcores_policies_allow_every_event_but_those_of_windows_and_of_blocks_kept() -> None:
     policies = [session_of(reuse=reuse).judge.policy for reuse in REUSES]
-    windows = [name for name in EVENTS if "window" in name]
-    assert len(windows) == 2
-    assert Ledger().missing(frozenset(Capability), policies) == [name for name in EVENTS if name not in windows]
+    never = [name for name in EVENTS if "window" in name or "kept" in name]
+    assert len(never) == 4
+    assert Ledger().missing(frozenset(Capability), policies) == [name for name in EVENTS if name not in never]
 
 
 def test_what_happened_once_is_not_missing() -> None:

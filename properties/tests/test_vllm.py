@@ -7,7 +7,7 @@ is found, so that a clean walk means something.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,25 @@ from typing import Any
 import pytest
 
 from properties.moves import NAMESPACES, Moves, Swarm
-from properties.operations import Allocate, Append, Complete, Configuration, Dispatch, Free, Lookup, Namespace, decode
+from properties.operations import (
+    UNKNOWN,
+    Allocate,
+    Append,
+    Complete,
+    Configuration,
+    Dispatch,
+    Fill,
+    Free,
+    Lookup,
+    Namespace,
+    Truncate,
+    decode,
+)
 from properties.session import Session
-from properties.target import Capability
+from properties.target import Capability, StepView
 from properties.targets import load, vllm
 from properties.targets.vllm import NotInstalled, VllmTarget
-from reference import Conservation, History, Isolation, Policy, Violation
+from reference import Conservation, History, Isolation, Ownership, Policy, Violation
 
 from .support import done, drive
 
@@ -73,7 +86,9 @@ def test_the_capabilities_need_no_vllm() -> None:
     assert load("vllm") is vllm.make
     assert VllmTarget.capabilities == {
         Capability.LOOKUP,
+        Capability.FILL,
         Capability.OVERLAP,
+        Capability.TRUNCATE,
         Capability.NAMESPACES,
         Capability.INSPECT,
     }
@@ -88,6 +103,9 @@ def test_the_policy_is_exact_and_complete() -> None:
     assert (policy.exact, policy.complete, policy.publish, policy.admission) == (True, True, "dispatch", "step")
     assert (policy.lifetime, policy.order, policy.duplicates) == ("stream", "unpublished_first", "first")
     assert (policy.num_blocks, policy.reserved, policy.windows) == (9, frozenset({0}), (None,))
+    assert (policy.truncates, policy.leftover, policy.lookahead) == ("placeholders", "kept", 0)
+    ahead = make(factory=vllm.asynchronous).judge.policy  # 8 blocks and one for the lookahead, in one group
+    assert (ahead.publish, ahead.lookahead, ahead.num_blocks) == ("either", 2, 10)
 
 
 @installed
@@ -209,7 +227,11 @@ def test_below_the_servers_check_an_empty_salt_is_no_salt() -> None:
 
 
 @installed
-@pytest.mark.parametrize("factory", [vllm.make, vllm.sliding_window, vllm.hybrid, vllm.eagle])
+@pytest.mark.parametrize(
+    "factory",
+    [vllm.make, vllm.sliding_window, vllm.hybrid, vllm.eagle, vllm.asynchronous],
+    ids=lambda make: make.__name__,
+)
 def test_a_short_walk_is_clean(factory: Callable[..., VllmTarget]) -> None:
     events: set[str] = set()
     for number in range(60):
@@ -218,6 +240,8 @@ def test_a_short_walk_is_clean(factory: Callable[..., VllmTarget]) -> None:
         wander(session, number)
         events |= {name for name, count in session.judge.events.items() if count}
     assert {"hit on a cached block", "evicted", "freed while in flight", "published a duplicate"} <= events
+    assert {"placeholder dispatched", "published when named", "computed tokens rolled back"} <= events
+    assert "kept block used again" in events
     assert ({"hit only in the window", "let go behind the window"} <= events) == (factory is not vllm.make)
 
 
@@ -288,6 +312,97 @@ def test_what_one_group_has_lost_no_group_hits() -> None:
     assert session.target.states([4, 3]) == [(0, True), (0, True)]
 
 
+# ---- drafts and placeholders -----------------------------------------------------------------------------------------
+
+DRAFTS = (UNKNOWN,) * 6
+
+
+def drafted(factory: Callable[..., VllmTarget] = vllm.make) -> Session:
+    """A prompt of three, a sampled token and six drafts behind it, computed in one step."""
+    session = make(factory=factory)
+    done(session, Allocate("a", (1, 2, 3)), Dispatch(1, (("a", 3),)), Complete(1), Append("a", (4, *DRAFTS)))
+    return done(session, Dispatch(2, (("a", 7),)), Complete(2))
+
+
+@installed
+def test_accepted_drafts_are_published_at_the_next_dispatch_and_the_blocks_of_rejected_ones_are_kept() -> None:
+    session = drafted()
+    known = session.target._requests["a"].known
+    assert session.target.table("a") == [1, 2, 3]
+    assert (known.num_tokens, known.num_computed_tokens) == (4, 10)
+    assert session.target.states([1, 2, 3]) == [(1, True), (1, False), (1, False)]
+    done(session, Fill("a", 4, (5, 6, 7)), Truncate("a", 7), Append("a", (8,)))  # three of six, and what was sampled
+    assert (known.num_tokens, known.num_computed_tokens) == (8, 7)
+    assert session.target.table("a") == [1, 2, 3]
+    assert session.target.states([2]) == [(1, False)]
+    done(session, Dispatch(3, (("a", 1),)), Complete(3))
+    assert session.target.states([2, 3]) == [(1, True), (1, False)]
+    assert session.target.lookup(tuple(range(1, 10)), ()).blocks == [1, 2]
+    done(session, Append("a", (9, 10)), Dispatch(4, (("a", 2),)), Complete(4))
+    assert session.target.table("a") == [1, 2, 3]  # the block of the rejected drafts
+    session.drain()
+
+
+@installed
+def test_the_asynchronous_scheduler_publishes_what_is_named_when_it_comes_in() -> None:
+    session = drafted(lambda configuration: VllmTarget(configuration, asynchronous=True))
+    done(session, Fill("a", 4, (5, 6, 7)))
+    assert session.target.states([2]) == [(1, False)]
+    done(session, Fill("a", 7, (8,)))
+    assert session.target.states([2]) == [(1, True)]
+    session.drain()
+
+
+@installed
+def test_a_placeholder_is_computed_before_it_is_named() -> None:
+    """As asynchronous scheduling decodes: a step is launched before the token is known that it computes."""
+    session = make()
+    done(session, Allocate("a", (1, 2, 3)), Dispatch(1, (("a", 3),)))
+    for number in range(2, 7):
+        done(session, Append("a", (UNKNOWN,)), Dispatch(number, (("a", 1),)), Complete(number - 1))
+        done(session, Fill("a", number + 1, (number + 2,)))
+    assert session.target.states([1, 2]) == [(1, True), (1, False)]  # the eighth token is in flight
+    done(session, Complete(6))
+    assert session.judge.events["placeholder dispatched"] == 5
+    session.drain()
+
+
+@installed
+def test_drafts_that_are_rejected_in_flight_move_what_is_in_flight() -> None:
+    session = make(factory=window_of(5))
+    done(session, Allocate("a", tuple(range(12))), Dispatch(1, (("a", 12),)), Complete(1), Append("a", (12, *DRAFTS)))
+    done(session, Dispatch(2, (("a", 7),)), Append("a", DRAFTS[:4]), Dispatch(3, (("a", 4),)), Complete(2))
+    assert drive(session, Truncate("a", 16))[0].status == "skipped"  # only six are known to be rejected
+    done(session, Truncate("a", 17), Fill("a", 13, (13,)))
+    known = session.target._requests["a"].known
+    assert (known.num_tokens, known.num_computed_tokens) == (14, 17)
+    done(session, Append("a", (UNKNOWN,)), Dispatch(4, (("a", 1),)))
+    assert known.num_in_flight_tokens == 4
+    assert session.target.table("a")[:4] == [0, 0, 3, 4]  # the query at 13 is in flight, and reads from 9 on
+    done(session, Complete(3), Complete(4), Fill("a", 14, (14, 15, 16, 17)))
+    session.drain()
+
+
+@installed
+def test_a_lookahead_takes_blocks_that_nothing_is_published_in() -> None:
+    session = make(factory=lambda configuration: VllmTarget(configuration, lookahead=5))
+    done(session, Allocate("a", (1, 2, 3, 4)), Dispatch(1, (("a", 4),)), Complete(1))
+    assert session.target.table("a") == [1, 2, 3]
+    assert session.target.states([1, 2, 3]) == [(1, True), (1, False), (1, False)]
+    session.drain()
+
+
+@installed
+def test_named_tokens_are_never_cut() -> None:
+    session = drafted()
+    outcome = drive(session, Truncate("a", 3))[0]
+    assert outcome == ("skipped", "cuts more than was rejected, and Policy.truncates is 'placeholders'")
+    done(session, Fill("a", 5, (6,)))  # a draft behind a draft, with a name
+    assert session.target._requests["a"].known.num_tokens == 4
+    done(session, Truncate("a", 4))
+    session.drain()
+
+
 # ---- it can fail -----------------------------------------------------------------------------------------------------
 
 
@@ -351,6 +466,93 @@ def test_salts_and_adapters_without_their_tags_are_found(monkeypatch: pytest.Mon
     done(session, Allocate("a", tuple(range(8)), ADAPTER), Dispatch(1, (("a", 5),)), Complete(1))
     with pytest.raises(Isolation):
         drive(session, Lookup(tuple(range(8)), (("salt", "s"),)))
+
+
+class _Believing(VllmTarget):
+    """Drafts are in the Request while a step is scheduled, so that what is published is not cut off at what is known:
+    `min(computed + new, request.num_tokens)` lets them through."""
+
+    def dispatch(self, work: Sequence[tuple[str, int]]) -> StepView:
+        before = {}
+        for name, _ in work:
+            live = self._requests[name]
+            if live.tail and live.known.status == self._core.running:
+                before[name] = live.known.num_tokens
+                live.known.append_output_token_ids([max(token, 0) for token in live.tail])
+        try:
+            return super().dispatch(work)
+        finally:
+            for name, length in before.items():
+                known = self._requests[name].known
+                del known._all_token_ids[length:], known._output_token_ids[length - known.num_prompt_tokens :]
+                del known.block_hashes[length // self.policy.block_size :]
+
+
+class _Forgetful(VllmTarget):
+    """Rejected drafts still count as computed."""
+
+    def truncate(self, request: str, length: int) -> None:
+        live = self._requests[request]
+        del live.tail[length - live.known.num_tokens :]
+
+
+class _Tidy(VllmTarget):
+    """The blocks of rejected drafts are freed, and stay in the table."""
+
+    def truncate(self, request: str, length: int) -> None:
+        super().truncate(request, length)
+        blocks = self.manager.coordinator.single_type_managers[0].req_to_blocks[
+            self._requests[request].known.request_id
+        ]
+        self._pool.free_blocks(reversed(blocks[-(-length // self.policy.block_size) :]))
+
+
+class _Optimistic(VllmTarget):
+    """What is in flight, or may be rejected, counts as computed where the window is cut off."""
+
+    def dispatch(self, work: Sequence[tuple[str, int]]) -> StepView:
+        allocate = self.manager.allocate_slots
+
+        def blind(request: Any, *values: Any, **named: Any) -> Any:
+            request.num_in_flight_tokens = 0
+            return allocate(request, *values, **named)
+
+        self.manager.allocate_slots = blind
+        try:
+            return super().dispatch(work)
+        finally:
+            del self.manager.allocate_slots
+
+
+@installed
+@pytest.mark.parametrize(
+    ("broken", "windows", "properties"),
+    [
+        (_Believing, (None,), {"OWNERSHIP", "PUBLISH", "HISTORY"}),
+        (_Forgetful, (None,), {"MAPPING"}),
+        (_Tidy, (None,), {"REFERENCES", "CONSERVATION", "EXCLUSIVE"}),
+        (_Optimistic, (5,), {"FRESHNESS", "MAPPING", "REFERENCES"}),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_fault_around_drafts_is_found(
+    broken: type[VllmTarget], windows: tuple[int | None, ...], properties: set[str]
+) -> None:
+    assert hunted(lambda configuration: broken(configuration, windows=windows)).id in properties
+
+
+@installed
+def test_a_draft_that_is_published_is_found_at_once() -> None:
+    session = make(factory=_Believing)
+    done(session, Allocate("a", (1, 2, 3)), Dispatch(1, (("a", 3),)), Complete(1), Append("a", (4, *DRAFTS)))
+    with pytest.raises(Ownership, match="block 2 is in the index, but its content is not published"):
+        drive(session, Dispatch(2, (("a", 7),)))
+    target = _Believing(SMALL)
+    outside = Session(target, outside=True)
+    done(outside, Allocate("a", (1, 2, 3)), Dispatch(1, (("a", 3),)), Complete(1), Append("a", (4, *DRAFTS)))
+    done(outside, Dispatch(2, (("a", 7),)), Complete(2), Truncate("a", 4))
+    with pytest.raises(History, match=r"hits block 2 .* it holds \[1, 2, 3, 4, -1, -1, -1, -1\]"):
+        drive(outside, Lookup((1, 2, 3, 4, 0, 0, 0, 0, 9)))
 
 
 @installed

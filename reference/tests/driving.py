@@ -93,7 +93,10 @@ def truncate(judge: Judge, request: str, length: int) -> list[int]:
     table = line.table.copy()
     if line.pending is not None and length <= line.pending[2]:
         table[line.pending[2] // judge.policy.block_size] = line.pending[0]
-    del table[-(-length // judge.policy.block_size) :]
+    if judge.policy.leftover == "kept":
+        table = line.whole.copy()
+    else:
+        del table[-(-length // judge.policy.block_size) :]
     judge.after_truncate(request, length, list(table))
     return table
 
@@ -134,8 +137,8 @@ def fitting(judge: Judge, request: str, count: int) -> tuple[int, list[int]]:
     size = judge.policy.block_size
     start = len(hits) * size if line.waiting else line.scheduled
     table = line.table + hits
-    new = -(-max(line.scheduled + count, start + 1) // size) - len(table)
-    return start, table + next_blocks(ahead, new, hits)
+    new = ahead._blocks(max(line.scheduled + count, start + 1)) - len(table)
+    return start, table + next_blocks(ahead, max(0, new), hits)
 
 
 def step(judge: Judge, request: str, count: int) -> Passage:

@@ -69,3 +69,25 @@ def test_what_fits_with_no_number_of_hits_must_be_refused() -> None:
     assert judge.before_dispatch(work) is None
     judge.take_blocks(work, [0, 0], [[0], [1, 2, 2, 2]])
     assert "ADMISSION: the step admits 'b', for which there are not enough blocks" in map(str, judge.findings)
+
+
+def test_a_hit_that_the_lookahead_has_room_for_may_be_what_makes_a_step_fit() -> None:
+    judge = judge_of(
+        5,
+        2,
+        admission="step",
+        publish="dispatch",
+        truncates="placeholders",
+        leftover="kept",
+        lookahead=1,
+        complete=False,
+        exact=False,
+    )
+    wait(judge, "a", range(6))
+    complete(judge, step(judge, "a", 6))  # with its lookahead in four blocks
+    wait(judge, "b", [0, 1, 2, 3])
+    work = (("b", 2),)  # two blocks with no hit; with one, a third token and its lookahead are in the second block
+    assert judge.before_dispatch(work) is None
+    assert judge.may_refuse
+    judge.take_blocks(work, [2], [[judge.lines["a"].table[0], 4]])
+    assert judge.findings == []

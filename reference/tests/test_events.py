@@ -23,6 +23,7 @@ from .driving import (
     fill,
     fork,
     free,
+    grow,
     judge_of,
     run,
     step,
@@ -295,6 +296,42 @@ def windows() -> Judge:
         wait(judge, request, [*tokens, 1])
         complete(judge, step(judge, request, 13))
         free(judge, request)
+    return judge
+
+
+@counts(
+    placeholder_appended=4,
+    placeholder_dispatched=4,
+    computed_tokens_rolled_back=2,
+    kept_block_used_again=4,
+    let_go_behind_the_window=4,
+    named_behind_the_window=4,
+    published_when_named=2,
+)
+def drafts() -> Judge:
+    judge = judge_of(
+        12,
+        2,
+        reserved=frozenset({0}),
+        admission="step",
+        publish="dispatch",
+        lifetime="stream",
+        truncates="placeholders",
+        leftover="kept",
+        windows=(2,),
+    )
+    for request in "ab":
+        wait(judge, request, [ord(request)])
+        complete(judge, step(judge, request, 1))
+        grow(judge, request, [-1] * 6)
+        complete(judge, step(judge, request, 6))
+        fill(judge, request, 1, [1, 2])
+        truncate(judge, request, 3)
+        grow(judge, request, [-1] * 3)
+        complete(judge, step(judge, request, 3))
+        fill(judge, request, 3, [3, 4, 5])
+        grow(judge, request, [6])
+        complete(judge, step(judge, request, 1))
     return judge
 
 

@@ -8,7 +8,9 @@ from reference import Policy
 
 
 @pytest.mark.parametrize(
-    "choice", ["reuse", "order", "duplicates", "publish", "admission", "lifetime"], ids=lambda choice: choice
+    "choice",
+    ["reuse", "order", "duplicates", "publish", "admission", "lifetime", "truncates", "leftover"],
+    ids=lambda choice: choice,
 )
 def test_a_choice_that_there_is_not_is_named_with_those_that_there_are(choice: str) -> None:
     with pytest.raises(ValueError, match=rf"Policy\.{choice} is 'sometimes'; it can be '"):
@@ -18,6 +20,7 @@ def test_a_choice_that_there_is_not_is_named_with_those_that_there_are(choice: s
 def test_the_default_is_kvcore_and_predicts_every_choice() -> None:
     policy = Policy(8, 4)
     assert (policy.admission, policy.publish, policy.lifetime) == ("request", "completion", "steps")
+    assert (policy.truncates, policy.leftover, policy.lookahead) == ("tokens", "released", 0)
     assert policy.exact and policy.complete and policy.chunks and not policy.merges
 
 
@@ -26,3 +29,23 @@ def test_what_cannot_be_predicted_must_not_be_promised(choice: dict[str, bool]) 
     with pytest.raises(ValueError, match="say exact=False"):
         Policy(8, 4, **choice)
     assert not Policy(8, 4, exact=False, **choice).exact
+
+
+DRAFTS = {"admission": "step", "truncates": "placeholders", "leftover": "kept"}
+
+
+@pytest.mark.parametrize("choice", [{"admission": "request"}, {"truncates": "tokens"}], ids=str)
+def test_what_others_may_hold_cannot_be_kept(choice: dict[str, str]) -> None:
+    with pytest.raises(
+        ValueError, match=r"^Policy\.leftover is 'kept' .* needs admission 'step' and truncates 'placeh"
+    ):
+        Policy(8, 4, **DRAFTS | choice)
+
+
+@pytest.mark.parametrize("choice", [{"lookahead": -1}, {"lookahead": 1, "leftover": "released"}], ids=str)
+def test_a_lookahead_needs_that_blocks_are_kept(choice: dict[str, object]) -> None:
+    with pytest.raises(
+        ValueError, match=r"^Policy\.lookahead is -?1 with leftover '.*'; it is 0, or more with 'kept'$"
+    ):
+        Policy(8, 4, **DRAFTS | choice)
+    assert Policy(8, 4, **DRAFTS, lookahead=2).lookahead == 2
