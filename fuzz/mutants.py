@@ -91,15 +91,19 @@ SUITES = {
         "reference",
         ("judge.py", "slots.py", "histories.py", "predictor.py", "verdicts.py", "policy.py", "attention.py"),
         (
-            SHORT_WALK,
-            "fuzz/tests/test_regressions.py",
             "reference/tests/test_judge.py",
             "reference/tests/test_events.py",
+            "reference/tests/test_steps.py",
+            "reference/tests/test_by_step.py",
+            "reference/tests/test_window.py",
+            "reference/tests/test_policy.py",
             "reference/tests/test_slots.py",
             "reference/tests/test_histories.py",
             "reference/tests/test_predictor.py",
             "reference/tests/test_verdicts.py",
             "reference/tests/test_attention.py",
+            SHORT_WALK,
+            "fuzz/tests/test_regressions.py",
             "fuzz/tests/test_accusations.py",
             LONGER_WALK,
         ),
@@ -190,14 +194,15 @@ def _forget_survivors(folder: Path, files: Iterable[str]) -> None:
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """The suite's tests in the suite's order, the walk first; mutmut gives them in none.
+    """The suite's tests in the suite's order; mutmut gives them in none.
 
+    Which suite it is nobody says here, so places are counted from the short walk, which all of them have.
     pytest calls this where `-p fuzz.mutants` names this module, which is in the suites' own configuration.
     """
     order: dict[str, int] = {}
     for suite in SUITES.values():
-        for number, test in enumerate(suite.tests):
-            order[test] = max(number, order.get(test, 0))
+        for number, test in enumerate(suite.tests, -suite.tests.index(SHORT_WALK)):
+            order[test] = max(number, order.get(test, number))
 
     def place(item: Any) -> int:
         function = item.nodeid.partition("[")[0]
