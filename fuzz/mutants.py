@@ -95,6 +95,7 @@ SUITES = {
             "reference/tests/test_events.py",
             "reference/tests/test_steps.py",
             "reference/tests/test_by_step.py",
+            "reference/tests/test_step_limits.py",
             "reference/tests/test_window.py",
             "reference/tests/test_policy.py",
             "reference/tests/test_slots.py",

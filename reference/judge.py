@@ -491,13 +491,13 @@ class Judge:
         elif switched and self.predictor is not None:
             self.accuse(Exact, f"append to {request!r} replaced its tail block {old[-1]}, which nobody else holds")
             return
+        line.table = table
         self._hand_out(line, table[kept:])
         if switched:
             line.pending = (old[-1], table[kept], length)
         elif length % self._size and self.published[old[-1]] is not None:
             self._withdraw(old[-1], Rollback)
             self.events["published tail withdrawn at append"] += 1
-        line.table = table
         line.tokens.extend(new)
         if UNKNOWN in new:
             line.unnamed += new.count(UNKNOWN)
@@ -1087,7 +1087,7 @@ class Judge:
         return hits
 
     def _hand_out(self, line: Line, blocks: list[int]) -> None:
-        """`line` was given these as new blocks."""
+        """`line` was given these as new blocks, which its table has already."""
         if self.predictor is not None:
             predicted = self.predictor.next(len(blocks))
             # Fewer are predicted only where more was handed out than there is; that is judged below.
@@ -1115,7 +1115,7 @@ class Judge:
             self.accuse(Exclusive, f"{line.request!r} is given block {block} twice")
             return
         for other in self.lines.values():
-            if block in other.whole:
+            if any(block in part.table for part in other.parts if part is not line):
                 self.accuse(Exclusive, f"{line.request!r} is given block {block}, which {other.request!r} holds")
                 return
         self.accuse(Lifetime, f"{line.request!r} is given block {block}, which a step in flight or a pending copy uses")

@@ -1,0 +1,238 @@
+"""Admission by the step, to the block: what fits exactly, what is one too many, and what each of them is charged with."""
+
+from __future__ import annotations
+
+import pytest
+
+from reference import Judge, Publish
+
+from .driving import charged, complete, free, grow, judge_of, step, wait
+
+BY_STEP = {"admission": "step", "publish": "dispatch", "lifetime": "stream"}
+LOOSE = BY_STEP | {"complete": False, "exact": False}
+TIGHT = BY_STEP | {"order": "released", "duplicates": "first"}
+WINDOWED = LOOSE | {"reserved": frozenset({0})}
+
+
+def said(judge: Judge) -> list[str]:
+    return [str(finding) for finding in judge.findings]
+
+
+def computed(judge: Judge, request: str, count: int, start: int, blocks: list[int]) -> None:
+    """A step of `request` alone that leads to this table, and its completion."""
+    work = ((request, count),)
+    assert judge.before_dispatch(work) is None
+    complete(judge, judge.after_dispatch(judge.take_blocks(work, [start], [blocks]), []))
+
+
+# ---- how many blocks are missing -------------------------------------------------------------------------------------
+
+
+def test_one_block_too_few_is_too_few_and_an_active_hit_saves_one() -> None:
+    judge = judge_of(4, 2, **LOOSE)
+    wait(judge, "a", range(5))
+    computed(judge, "a", 5, 0, [0, 1, 2])
+    wait(judge, "c", [9])
+    wait(judge, "b", range(5))
+    work = (("c", 1), ("b", 5))
+    assert judge.before_dispatch(work) is None
+    judge.take_blocks(work, [0, 4], [[3], [0, 1, 3]])  # two are hit; there is none for the third
+    assert said(judge)[:2] == [
+        "ADMISSION: the step admits 'b', for which there are not enough blocks",
+        "EXCLUSIVE: 'b' is given block 3, which 'c' holds",
+    ]
+
+
+def test_whether_a_complete_core_has_room_is_asked_of_all_that_is_resident() -> None:
+    judge = judge_of(4, 2, **TIGHT)
+    wait(judge, "a", range(6))
+    complete(judge, step(judge, "a", 6))
+    free(judge, "a")
+    wait(judge, "c", [9])
+    wait(judge, "b", range(7))
+    work = (("c", 1), ("b", 1))
+    assert judge.before_dispatch(work) is None
+    judge.take_blocks(work, [0, 0], [[3], [2]])  # with nothing hit there is one for its only token
+    assert said(judge) == [
+        "ADMISSION: the step admits 'b', for which there are not enough blocks",
+        "COMPLETENESS: 'b' hits 0 blocks of [0, 1, 2, 3, 4, 5, 6]; 3 are resident (the next one in block 0)",
+    ]
+
+
+def test_a_token_behind_the_hits_is_computed_at_least() -> None:
+    judge = judge_of(4, 2, **TIGHT)
+    wait(judge, "a", range(4))
+    complete(judge, step(judge, "a", 4))
+    wait(judge, "b", range(7))
+    work = (("b", 1),)
+    assert judge.before_dispatch(work) is None
+    assert judge.take_blocks(work, [4], [[0, 1, 2]]) == [("b", 1)]
+    assert said(judge) == []
+    assert judge.references == [2, 2, 1, 0]
+
+
+def test_what_a_running_request_lets_go_counts_for_it() -> None:
+    judge = judge_of(4, 4, **WINDOWED, windows=(5,))
+    wait(judge, "a", range(17))
+    computed(judge, "a", 8, 0, [1, 2])
+    assert judge.before_dispatch((("a", 8),)) is None  # two more are needed: 1 goes, and 3 is free
+    assert not judge.may_refuse
+    assert judge.before_dispatch((("a", 9),)) == "OutOfBlocks"
+
+
+def test_a_hit_behind_the_window_costs_nothing_whether_it_is_resident_or_not() -> None:
+    judge = judge_of(4, 4, **WINDOWED, windows=(5,))
+    wait(judge, "a", range(8))
+    computed(judge, "a", 8, 0, [1, 2])
+    judge._withdraw(1, Publish)
+    wait(judge, "b", range(9))
+    assert judge.before_dispatch((("b", 9),)) is None
+    assert judge._hits_of(judge.lines["b"]) == [[0, 2]]
+    computed(judge, "b", 9, 8, [0, 2, 3])
+    assert said(judge) == []
+    assert judge.references == [0, 1, 2, 1]
+
+
+def test_what_fits_with_any_hit_in_the_window_must_not_be_refused() -> None:
+    judge = judge_of(5, 1, **WINDOWED, windows=(2,))
+    wait(judge, "a", [7, 8, 9])
+    computed(judge, "a", 3, 0, [1, 2, 3])
+    free(judge, "a")
+    wait(judge, "b", [7, 8, 9, 5])
+    assert judge.before_dispatch((("b", 1),)) is None
+    assert not judge.may_refuse  # a hit of three and a token behind it are four
+
+
+def test_a_shorter_hit_in_the_window_may_need_what_there_is_not() -> None:
+    judge = judge_of(4, 2, **WINDOWED, windows=(2,))
+    wait(judge, "a", [0, 0, 0, 0])
+    computed(judge, "a", 4, 0, [1, 2])
+    free(judge, "a")
+    wait(judge, "b", [0, 0, 1, 1])
+    computed(judge, "b", 4, 0, [3, 2])
+    wait(judge, "c", [0, 0, 1, 1, 0, 0])
+    assert judge.before_dispatch((("c", 1),)) is None  # 2 is hit, 3 behind the window is not needed, and 1 is taken
+    assert judge.may_refuse  # or 1 is hit, and then one more is missing
+
+
+# ---- tables of requests that run -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("start", "blocks"),
+    [(1, [0, 1]), (3, [0, 1]), (2, [0]), (2, [0, 1, 3])],
+    ids=["too early", "too late", "too short", "too long"],
+)
+def test_a_running_request_goes_on_where_it_was_with_the_blocks_that_it_needs(start: int, blocks: list[int]) -> None:
+    judge = judge_of(4, 2, **LOOSE)
+    wait(judge, "a", range(4))
+    computed(judge, "a", 2, 0, [0])
+    work = (("a", 2),)
+    assert judge.before_dispatch(work) is None
+    assert judge.take_blocks(work, [start], [blocks]) == []
+    assert len(said(judge)) == 1
+    assert said(judge)[0].startswith(f"MAPPING: the step computes 'a' from {start} to 4 in table {blocks}; ")
+
+
+def test_a_running_request_is_told_from_the_one_that_holds_its_new_block() -> None:
+    judge = judge_of(4, 2, **LOOSE)
+    wait(judge, "a", [7, 8, 9])
+    wait(judge, "b", [3])
+    computed(judge, "a", 2, 0, [0])
+    computed(judge, "b", 1, 0, [1])
+    work = (("a", 1),)
+    assert judge.before_dispatch(work) is None
+    judge.take_blocks(work, [2], [[0, 1]])
+    assert said(judge)[0] == "EXCLUSIVE: 'a' is given block 1, which 'b' holds"
+
+
+def test_so_is_a_request_that_waited() -> None:
+    judge = judge_of(4, 2, **LOOSE)
+    wait(judge, "a", [7, 8, 9])
+    wait(judge, "b", [3])
+    computed(judge, "b", 1, 0, [1])
+    work = (("a", 3),)
+    assert judge.before_dispatch(work) is None
+    judge.take_blocks(work, [0], [[0, 1]])
+    assert said(judge)[0] == "EXCLUSIVE: 'a' is given block 1, which 'b' holds"
+
+
+def test_a_block_of_a_freed_request_in_flight_is_nobody_else_s_either() -> None:
+    judge = judge_of(4, 2, admission="step", complete=False, exact=False)
+    wait(judge, "a", [7, 8, 9])
+    computed(judge, "a", 2, 0, [0])
+    wait(judge, "b", [3])
+    judge.after_dispatch(judge.take_blocks((("b", 1),), [0], [[1]]), [])
+    free(judge, "b")
+    judge.take_blocks((("a", 1),), [2], [[0, 1]])
+    assert said(judge)[0] == "LIFETIME: 'a' is given block 1, which a step in flight or a pending copy uses"
+
+
+def test_a_block_that_two_groups_of_one_request_are_given_is_the_request_s_own() -> None:
+    judge = judge_of(6, 4, **WINDOWED, windows=(None, 5))
+    wait(judge, "a", range(4))
+    work = (("a", 4),)
+    assert judge.before_dispatch(work) is None
+    judge.take_blocks(work, [0], [[1, 1]])
+    assert said(judge)[0] == "EXCLUSIVE: 'a' is given block 1, which 'a' holds"
+
+
+# ---- tokens that come while a request waits --------------------------------------------------------------------------
+
+
+def test_what_came_while_a_request_waited_is_hit_too() -> None:
+    judge = judge_of(8, 2, **TIGHT)
+    wait(judge, "a", range(8))
+    complete(judge, step(judge, "a", 8))
+    wait(judge, "b", [0, 1])
+    grow(judge, "b", [2, 3, 4])
+    assert judge._hits_of(judge.lines["b"]) == [[0, 1]]
+    grow(judge, "b", [5, 6, 7, 8])
+    assert judge._hits_of(judge.lines["b"]) == [[0, 1, 2, 3]]
+    complete(judge, step(judge, "b", 1))
+    assert said(judge) == []
+
+
+def test_what_is_looked_up_more_than_once_is_published_under_what_it_is() -> None:
+    judge = judge_of(8, 2, **TIGHT)
+    wait(judge, "a", range(4))
+    assert judge._hits_of(judge.lines["a"]) == judge._hits_of(judge.lines["a"]) == [[]]
+    complete(judge, step(judge, "a", 4))
+    grow(judge, "a", range(4, 9))
+    complete(judge, step(judge, "a", 5))
+    wait(judge, "b", range(9))
+    assert judge._hits_of(judge.lines["b"]) == [[0, 1, 2, 3]]
+    judge.walk()
+    assert said(judge) == []
+
+
+# ---- merges ----------------------------------------------------------------------------------------------------------
+
+
+def merged(table: list[int]) -> Judge:
+    """Two requests with the same three full blocks, 0 to 2 and 3 to 5, and then the second one with `table`."""
+    judge = judge_of(6, 2, admission="step", exact=False, merges=True)
+    for request in ("a", "b"):
+        wait(judge, request, range(6))
+    work = (("a", 6), ("b", 6))
+    assert judge.before_dispatch(work) is None
+    passage = judge.after_dispatch(judge.take_blocks(work, [0, 0], [[0, 1, 2], [3, 4, 5]]), [])
+    complete(judge, passage)
+    judge.events.clear()
+    judge.after_merge(passage, [[0, 1, 2], table])
+    return judge
+
+
+@pytest.mark.parametrize("table", [[0, 4, 5], [3, 1, 5], [3, 4, 2], [0, 1, 2]], ids=str)
+def test_each_block_that_is_merged_is_hit_and_nothing_else(table: list[int]) -> None:
+    judge = merged(table)
+    assert said(judge) == []
+    assert judge.events["hit on an active block"] == sum(block < 3 for block in table)
+    assert judge.references == [1 + (0 in table), 1 + (1 in table), 1 + (2 in table)] + [
+        int(block in table) for block in (3, 4, 5)
+    ]
+
+
+@pytest.mark.parametrize("table", [[3, 0, 5], [3, 4, 1], [2, 4, 5], [3, 4, 6]], ids=str)
+def test_a_wrong_block_is_accused_wherever_it_is_merged(table: list[int]) -> None:
+    assert charged(merged(table)) is not None
