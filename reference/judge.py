@@ -810,7 +810,7 @@ class Judge:
         follows."""
         parts, request = line.parts, line.request
         length = -(-end // self._size)
-        tables = [table[at * length : (at + 1) * length] for at in range(len(parts))] if len(parts) > 1 else [table]
+        tables = [table[at * length : (at + 1) * length] for at in range(len(parts))]
         for part, own in zip(parts, tables, strict=True):
             if self._null in own[part.skipped :]:
                 at = own.index(self._null, part.skipped)

@@ -134,6 +134,18 @@ def test_a_running_request_goes_on_where_it_was_with_the_blocks_that_it_needs(st
     assert said(judge)[0].startswith(f"MAPPING: the step computes 'a' from {start} to 4 in table {blocks}; ")
 
 
+def test_a_reserved_block_that_no_token_needs_is_one_too_many() -> None:
+    judge = judge_of(6, 4, **WINDOWED, windows=(5,))
+    wait(judge, "a", range(6))
+    computed(judge, "a", 4, 0, [1])
+    work = (("a", 2),)
+    assert judge.before_dispatch(work) is None
+    assert judge.take_blocks(work, [4], [[1, 2, 0]]) == []
+    assert said(judge) == [
+        "MAPPING: the step computes 'a' from 4 to 6 in table [1, 2, 0]; it was scheduled up to 4, in table [1]"
+    ]
+
+
 def test_a_running_request_is_told_from_the_one_that_holds_its_new_block() -> None:
     judge = judge_of(4, 2, **LOOSE)
     wait(judge, "a", [7, 8, 9])
