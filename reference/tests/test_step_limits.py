@@ -1,4 +1,4 @@
-"""Admission by the step, to the block: what fits exactly, what is one too many, and what each of them is charged with."""
+"""Admission by the step, to the block: what fits exactly, what is one too many, and what each is charged with."""
 
 from __future__ import annotations
 
@@ -248,3 +248,34 @@ def test_each_block_that_is_merged_is_hit_and_nothing_else(table: list[int]) -> 
 @pytest.mark.parametrize("table", [[3, 0, 5], [3, 4, 1], [2, 4, 5], [3, 4, 6]], ids=str)
 def test_a_wrong_block_is_accused_wherever_it_is_merged(table: list[int]) -> None:
     assert charged(merged(table)) is not None
+
+
+# ---- lookups in groups -----------------------------------------------------------------------------------------------
+
+
+def looked_up(blocks: list[int]) -> list[str]:
+    """What is said of a lookup that names these blocks for two groups, where 1 to 3 and 4 to 6 are resident."""
+    judge = judge_of(9, 4, **BY_STEP, order="released", reserved=frozenset({0}), windows=(None, 5))
+    wait(judge, "a", [1] * 12)
+    computed(judge, "a", 12, 0, [1, 2, 3, 4, 5, 6])
+    tokens = [1] * 13
+    assert judge.before_lookup(tokens) is None
+    judge.after_lookup(tokens, (), 12, blocks)
+    return said(judge)
+
+
+def test_a_lookup_names_the_blocks_of_every_group() -> None:
+    assert looked_up([1, 2, 3, 0, 0, 6]) == []
+
+
+@pytest.mark.parametrize(
+    ("blocks", "message"),
+    [
+        ([1, 2, 3], "MAPPING: lookup says 12 hit tokens but names 3 blocks"),
+        ([1, 2, 3, 0, 0, 5], "HISTORY: 'lookup' hits block 5 (logical 2) for tokens "),
+        ([1, 2, 6, 0, 0, 6], "ISOLATION: 'lookup' hits block 6 (logical 2) for tokens "),
+    ],
+    ids=str,
+)
+def test_a_lookup_is_judged_in_every_group(blocks: list[int], message: str) -> None:
+    assert looked_up(blocks)[0].startswith(message)
