@@ -812,7 +812,7 @@ class Judge:
         length = -(-end // self._size)
         tables = [table[at * length : (at + 1) * length] for at in range(len(parts))]
         for part, own in zip(parts, tables, strict=True):
-            if self._null in own[part.skipped :]:
+            if self.policy.windowed and self._null in own[part.skipped :]:
                 at = own.index(self._null, part.skipped)
                 self.accuse(
                     Freshness,

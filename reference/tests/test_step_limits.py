@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from reference import Judge, Publish
@@ -115,6 +117,15 @@ def test_a_shorter_hit_in_the_window_may_need_what_there_is_not() -> None:
     assert judge.may_refuse  # or 1 is hit, and then one more is missing
 
 
+@pytest.mark.parametrize(("hit_tokens", "table"), [(2, []), (0, [1]), (2, [1])], ids=str)
+def test_a_request_that_waits_has_nothing_yet(hit_tokens: int, table: list[int]) -> None:
+    judge = judge_of(4, 2, **LOOSE)
+    assert judge.before_allocate("a", range(4), ()) is None
+    judge.after_allocate("a", (), hit_tokens, table)
+    assert said(judge) == [f"ADMISSION: 'a' waits for its first step and has blocks {table}, {hit_tokens} hit tokens"]
+    assert judge.lines["a"].waiting
+
+
 # ---- tables of requests that run -------------------------------------------------------------------------------------
 
 
@@ -144,6 +155,15 @@ def test_a_reserved_block_that_no_token_needs_is_one_too_many() -> None:
     assert said(judge) == [
         "MAPPING: the step computes 'a' from 4 to 6 in table [1, 2, 0]; it was scheduled up to 4, in table [1]"
     ]
+
+
+def test_without_windows_no_block_is_the_reserved_one() -> None:
+    judge = judge_of(4, 2, **LOOSE)
+    wait(judge, "a", range(4))
+    computed(judge, "a", 2, 0, [0])
+    assert judge.before_dispatch((("a", 2),)) is None
+    judge.take_blocks((("a", 2),), [2], [[0, -1]])
+    assert said(judge)[0] == "MAPPING: 'a' is given block -1, which does not exist or is reserved"
 
 
 def test_a_running_request_is_told_from_the_one_that_holds_its_new_block() -> None:
@@ -248,6 +268,60 @@ def test_each_block_that_is_merged_is_hit_and_nothing_else(table: list[int]) -> 
 @pytest.mark.parametrize("table", [[3, 0, 5], [3, 4, 1], [2, 4, 5], [3, 4, 6]], ids=str)
 def test_a_wrong_block_is_accused_wherever_it_is_merged(table: list[int]) -> None:
     assert charged(merged(table)) is not None
+
+
+# ---- groups of layers ------------------------------------------------------------------------------------------------
+
+
+def three_groups(namespace: str = "") -> Judge:
+    """Of 16 blocks of 2, `a` has 1 to 3, 4 to 6 and 7 to 9 for six tokens, and is gone."""
+    judge = judge_of(17, 2, **TIGHT, reserved=frozenset({0}), windows=(None, None, 4))
+    arrive(judge, "a", range(7), namespace)
+    computed(judge, "a", 6, 0, [*range(1, 10)])
+    free(judge, "a")
+    return judge
+
+
+def arrive(judge: Judge, request: str, tokens: Sequence[int], namespace: str) -> None:
+    assert judge.before_allocate(request, tokens, namespace) is None
+    judge.after_allocate(request, namespace, 0, [])
+
+
+def test_each_group_of_a_namespace_has_contents_of_its_own() -> None:
+    judge = three_groups("one")
+    arrive(judge, "b", range(7), "one")
+    assert judge._hits_of(judge.lines["b"]) == [[1, 2, 3], [4, 5, 6], [0, 8, 9]]
+    arrive(judge, "c", range(7), "two")
+    assert judge._hits_of(judge.lines["c"]) == [[], [], []]
+    assert len({judge.published[block] for block in range(1, 10)}) == 9
+
+
+@pytest.mark.parametrize("group", [1, 2])
+def test_a_hit_of_another_group_is_named_as_such(group: int) -> None:
+    judge = three_groups("one")
+    arrive(judge, "b", range(7), "one")
+    blocks = [[1, 2, 3, 10], [4, 5, 6, 11], [0, 8, 9, 12]]
+    blocks[0][2] = wrong = blocks[group][2]
+    blocks[group][2] = 3
+    work = (("b", 7),)
+    assert judge.before_dispatch(work) is None
+    judge.take_blocks(work, [6], [sum(blocks, [])])
+    assert said(judge) == [
+        f"ISOLATION: 'b' hits block {wrong} (logical 2) for tokens [0, 1, 2, 3, 4, 5] in namespace one; it was "
+        f"written in namespace ('group {group}', 'one')"
+    ]
+    judge.findings.clear()
+    part = judge.lines["b"].parts[group]
+    assert not judge._judge_hits(part, [wrong - 2, wrong - 1, 3], [])
+    assert said(judge) == [
+        f"ISOLATION: 'b' hits block 3 (logical 2) for tokens [0, 1, 2, 3, 4, 5] in namespace ('group {group}', 'one'); "
+        "it was written in namespace one"
+    ]
+
+
+def test_a_request_has_room_for_whole_blocks_in_every_group() -> None:
+    judge = judge_of(9, 4, **TIGHT, reserved=frozenset({0}), windows=(None, None, 5))
+    assert (judge.capacity, judge.room) == (8, 8)
 
 
 # ---- lookups in groups -----------------------------------------------------------------------------------------------
