@@ -1,0 +1,54 @@
+"""What is refused, may be, and must not be, where blocks are taken at allocate and append."""
+
+from __future__ import annotations
+
+from reference import Judge
+
+from .driving import admit, fork, free, judge_of
+
+
+def resident(num_blocks: int, alive: bool, **options: object) -> Judge:
+    """Blocks of 4; two full ones of the prompt 0 to 8 are resident, held by a request or by nobody."""
+    judge = judge_of(num_blocks, 4, **options)
+    admit(judge, "a", range(9))
+    if not alive:
+        free(judge, "a")
+    judge.events.clear()
+    return judge
+
+
+def test_nothing_may_be_refused_before_anything_is_asked() -> None:
+    assert not judge_of().may_refuse
+
+
+def test_a_prompt_that_only_fits_with_its_hits_may_be_refused_by_a_core_that_need_not_hit() -> None:
+    judge = resident(4, True, complete=False, exact=False)
+    assert judge.before_allocate("b", range(9), ()) is None
+    assert judge.may_refuse
+
+
+def test_and_must_not_be_by_one_that_must() -> None:
+    judge = resident(4, True)
+    assert judge.before_allocate("b", range(9), ()) is None
+    assert not judge.may_refuse
+
+
+def test_a_prompt_that_fits_without_any_hit_must_not_be_refused() -> None:
+    judge = resident(3, False, complete=False, exact=False)
+    assert judge.before_allocate("b", range(9), ()) is None
+    assert not judge.may_refuse
+
+
+def test_one_block_too_few_is_counted_as_one_though_its_prompt_does_not_fill_it() -> None:
+    judge = resident(4, True)
+    assert judge.before_allocate("b", [7] * 5, ()) == "OutOfBlocks"
+    assert judge.events == {"refused for one block": 1}
+    assert judge.before_allocate("b", [7] * 9, ()) == "OutOfBlocks"
+    assert judge.events == {"refused for one block": 1, "refused for several blocks": 1}
+
+
+def test_who_has_blocks_does_not_wait() -> None:
+    judge = resident(4, True)
+    fork(judge, "a", "b")
+    assert not judge.lines["a"].waiting
+    assert not judge.lines["b"].waiting
