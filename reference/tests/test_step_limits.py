@@ -305,7 +305,7 @@ def test_a_hit_of_another_group_is_named_as_such(group: int) -> None:
     blocks[group][2] = 3
     work = (("b", 7),)
     assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [6], [sum(blocks, [])])
+    judge.take_blocks(work, [6], [[*blocks[0], *blocks[1], *blocks[2]]])
     assert said(judge) == [
         f"ISOLATION: 'b' hits block {wrong} (logical 2) for tokens [0, 1, 2, 3, 4, 5] in namespace one; it was "
         f"written in namespace ('group {group}', 'one')"
