@@ -8,7 +8,7 @@ import pytest
 
 from reference import Judge, Publish
 
-from .driving import charged, complete, free, grow, judge_of, step, wait
+from .driving import admit, append, charged, complete, dispatch, fork, free, grow, judge_of, step, wait
 
 BY_STEP = {"admission": "step", "publish": "dispatch", "lifetime": "stream"}
 LOOSE = BY_STEP | {"complete": False, "exact": False}
@@ -268,6 +268,32 @@ def test_each_block_that_is_merged_is_hit_and_nothing_else(table: list[int]) -> 
 @pytest.mark.parametrize("table", [[3, 0, 5], [3, 4, 1], [2, 4, 5], [3, 4, 6]], ids=str)
 def test_a_wrong_block_is_accused_wherever_it_is_merged(table: list[int]) -> None:
     assert charged(merged(table)) is not None
+
+
+def test_a_completed_step_has_a_table_for_each_of_its_requests() -> None:
+    judge = judge_of(6, 2, admission="step", exact=False, merges=True)
+    wait(judge, "a", range(6))
+    wait(judge, "b", range(6))
+    passage = judge.after_dispatch(judge.take_blocks((("a", 6), ("b", 6)), [0, 0], [[0, 1, 2], [3, 4, 5]]), [])
+    complete(judge, passage)
+    with pytest.raises(ValueError, match="zip"):
+        judge.after_merge(passage, [[0, 1, 2]])
+
+
+def test_the_table_of_a_fork_can_be_merged() -> None:
+    judge = judge_of(8, 2, exact=False, merges=True, complete=False)
+    admit(judge, "b", [0, 1, 2, 3])
+    admit(judge, "a", [0, 1])
+    fork(judge, "a", "child")
+    append(judge, "child", [2, 3])
+    blocks = judge.lines["child"].table
+    twin = judge.lines["b"].table[1]
+    passage = dispatch(judge, ("child", 2))
+    complete(judge, passage)
+    judge.after_merge(passage, [[blocks[0], twin]])
+    assert said(judge) == []
+    assert judge.lines["child"].table == [blocks[0], twin]
+    assert judge.references[twin] == 2
 
 
 # ---- groups of layers ------------------------------------------------------------------------------------------------
