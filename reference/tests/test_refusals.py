@@ -52,3 +52,36 @@ def test_who_has_blocks_does_not_wait() -> None:
     fork(judge, "a", "b")
     assert not judge.lines["a"].waiting
     assert not judge.lines["b"].waiting
+
+
+# ---- how much is said to be hit --------------------------------------------------------------------------------------
+
+
+def said(judge: Judge) -> list[str]:
+    return [str(finding) for finding in judge.findings]
+
+
+def test_a_block_that_does_not_exist_hits_no_last_token() -> None:
+    judge = judge_of(4, 1, reuse="last_token")
+    admit(judge, "a", [7, 8])
+    assert judge.before_allocate("b", [7, 8], ()) is None
+    judge.after_allocate("b", (), 1, [0, 4])
+    assert said(judge)[-1] == "MAPPING: 'b' is given block 4, which does not exist or is reserved"
+
+
+def test_a_part_of_a_block_that_is_hit_is_charged_once() -> None:
+    judge = resident(8, True)
+    assert judge.before_allocate("b", range(6), ()) is None
+    judge.after_allocate("b", (), 5, [0, 3])
+    assert said(judge) == ["RECOMPUTE: 'b': 5 hit tokens are not whole blocks of 4"]
+
+
+def test_more_than_a_whole_prompt_is_hit_in_no_more_blocks_than_it_has() -> None:
+    judge = resident(8, True)
+    assert judge.before_lookup(range(8)) is None
+    judge.after_lookup(range(8), (), 12, [0, 1])
+    assert said(judge) == [
+        "RECOMPUTE: 'lookup': all 8 tokens are hit; the last must be computed",
+        "RECOMPUTE: 'lookup': the last block of 8 tokens is reused under last_block",
+        "EXACT: 'lookup' hits blocks [0, 1]; by the policy they are [0]",
+    ]

@@ -225,6 +225,16 @@ def test_what_came_while_a_request_waited_is_hit_too() -> None:
     assert said(judge) == []
 
 
+def test_tokens_that_come_change_no_table() -> None:
+    judge = judge_of(8, 2, **TIGHT)
+    wait(judge, "a", range(4))
+    complete(judge, step(judge, "a", 4))
+    assert judge.before_append("a", [4]) is None
+    judge.after_append("a", [0, 1, 2])
+    assert said(judge) == ["MAPPING: append changed the table of 'a' from [0, 1] to [0, 1, 2] before any step"]
+    assert judge.lines["a"].table == [0, 1]
+
+
 def test_what_is_looked_up_more_than_once_is_published_under_what_it_is() -> None:
     judge = judge_of(8, 2, **TIGHT)
     wait(judge, "a", range(4))
