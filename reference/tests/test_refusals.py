@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reference import Judge
 
-from .driving import admit, fork, free, judge_of
+from .driving import admit, append, complete, dispatch_all, fill, fork, free, judge_of, run, truncate
 
 
 def resident(num_blocks: int, alive: bool, **options: object) -> Judge:
@@ -85,3 +87,75 @@ def test_more_than_a_whole_prompt_is_hit_in_no_more_blocks_than_it_has() -> None
         "RECOMPUTE: 'lookup': the last block of 8 tokens is reused under last_block",
         "EXACT: 'lookup' hits blocks [0, 1]; by the policy they are [0]",
     ]
+
+
+# ---- what a truncation leaves ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("length", "left"), [(8, 2), (7, 1), (4, 1), (5, 1)])
+def test_full_blocks_before_a_cut_stay_published(length: int, left: int) -> None:
+    judge = judge_of(8, 4)
+    admit(judge, "a", range(4))
+    append(judge, "a", range(4, 12))
+    run(judge, "a")
+    truncate(judge, "a", length)
+    assert said(judge) == []
+    assert [block for block in range(8) if judge.published[block] is not None] == [0, 1][:left]
+
+
+def test_after_a_copy_is_undone_there_is_none() -> None:
+    judge = judge_of(8, 4)
+    admit(judge, "a", range(6))
+    fork(judge, "a", "b")
+    append(judge, "b", [7])
+    truncate(judge, "b", 6)
+    assert judge.lines["b"].pending is None
+    append(judge, "b", [8])
+    run(judge, "b")
+    truncate(judge, "b", 6)
+    assert said(judge) == []
+
+
+def test_the_tail_that_an_append_should_have_copied_is_named() -> None:
+    judge = resident(8, True)
+    append(judge, "a", [9])
+    run(judge, "a")
+    fork(judge, "a", "b")
+    judge.before_append("b", [7])
+    judge.after_append("b", [0, 1, 2])
+    assert said(judge) == ["ALIASING: append to 'b' keeps its tail block 2, which others hold too"]
+
+
+def test_placeholders_that_are_cut_off_are_unnamed_no_more() -> None:
+    judge = judge_of(8, 4)
+    admit(judge, "a", range(4))
+    append(judge, "a", [-1, -1, -1])
+    run(judge, "a")
+    truncate(judge, "a", 6)
+    assert judge.lines["a"].unnamed == 2
+    fill(judge, "a", 4, [4, 5])
+    assert judge.before_fork("a", "b") is None
+
+
+def test_a_cut_clips_the_steps_of_its_request_alone() -> None:
+    judge = judge_of(8, 4)
+    for request in ("a", "b"):
+        admit(judge, request, [ord(request)] * 2)
+        append(judge, request, [1, 2, 3, 4])
+    passage = dispatch_all(judge, "a", "b")
+    truncate(judge, "a", 3)
+    complete(judge, passage)
+    assert [(line.request, start, end) for line, start, end in passage.spans] == [("a", 2, 3), ("b", 2, 6)]
+    assert (judge.lines["a"].computed, judge.lines["b"].computed) == (3, 6)
+
+
+@pytest.mark.parametrize(("lifetime", "idle"), [("steps", 5), ("stream", 6)])
+def test_what_is_cut_off_in_flight_is_let_go_as_the_policy_says(lifetime: str, idle: int) -> None:
+    judge = judge_of(8, 4, lifetime=lifetime)
+    admit(judge, "a", range(4))
+    append(judge, "a", range(8))
+    passage = dispatch_all(judge, "a")
+    truncate(judge, "a", 6)
+    assert judge.idle == idle
+    complete(judge, passage)
+    assert judge.idle == 6
