@@ -159,3 +159,23 @@ def test_what_is_cut_off_in_flight_is_let_go_as_the_policy_says(lifetime: str, i
     assert judge.idle == idle
     complete(judge, passage)
     assert judge.idle == 6
+
+
+def test_what_a_fork_fills_is_published() -> None:
+    judge = resident(8, True)
+    fork(judge, "a", "b")
+    append(judge, "b", [9, 10, 11])
+    run(judge, "b")
+    assert admit(judge, "c", range(13))[:3] == judge.lines["b"].table
+    assert judge.current(judge.lines["b"])
+    judge.after_reset()
+    assert not judge.current(judge.lines["b"])
+
+
+def test_no_more_is_dispatched_than_is_left() -> None:
+    judge = judge_of(8, 4)
+    admit(judge, "a", range(5))
+    append(judge, "a", [5, 6])
+    assert judge.before_dispatch((("a", 3),)) == "InvalidCount"
+    assert judge.before_dispatch((("a", 0),)) == "InvalidCount"
+    assert judge.before_dispatch((("a", 2),)) is None
