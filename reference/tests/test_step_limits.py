@@ -332,6 +332,19 @@ def test_each_group_of_a_namespace_has_contents_of_its_own() -> None:
     assert len({judge.published[block] for block in range(1, 10)}) == 9
 
 
+@pytest.mark.parametrize(("gone", "hits"), [(1, 0), (2, 1), (3, 2), (5, 1), (9, 2), (7, 3)], ids=str)
+def test_the_first_gap_of_any_group_ends_the_hit_unless_it_is_behind_the_window(gone: int, hits: int) -> None:
+    judge = three_groups()
+    judge._withdraw(gone, Publish)
+    arrive(judge, "b", range(7), "")
+    behind = max(0, 2 * hits + 1 - 4) // 2
+    assert judge._hits_of(judge.lines["b"]) == [
+        [1, 2, 3][:hits],
+        [4, 5, 6][:hits],
+        ([0] * behind + [7, 8, 9][behind:])[:hits],
+    ]
+
+
 @pytest.mark.parametrize("group", [1, 2])
 def test_a_hit_of_another_group_is_named_as_such(group: int) -> None:
     judge = three_groups("one")
@@ -389,3 +402,28 @@ def test_a_lookup_names_the_blocks_of_every_group() -> None:
 )
 def test_a_lookup_is_judged_in_every_group(blocks: list[int], message: str) -> None:
     assert looked_up(blocks)[0].startswith(message)
+
+
+# ---- what is counted -------------------------------------------------------------------------------------------------
+
+
+def test_a_refused_step_is_counted_by_how_much_is_missing() -> None:
+    judge = judge_of(4, 2, **TIGHT)
+    wait(judge, "a", range(20))
+    for count in (9, 10, 9, 11, 20):
+        assert judge.before_dispatch((("a", count),)) == "OutOfBlocks"
+    assert judge.events == {"refused for one block": 3, "refused for several blocks": 2}
+
+
+def test_what_a_window_lets_go_and_does_not_need_is_counted() -> None:
+    judge = judge_of(12, 2, **TIGHT, reserved=frozenset({0}), windows=(2,))
+    wait(judge, "a", range(9))
+    complete(judge, step(judge, "a", 4))
+    complete(judge, step(judge, "a", 2))
+    complete(judge, step(judge, "a", 2))
+    assert judge.events["let go behind the window"] == 2
+    for request in ("b", "c"):
+        wait(judge, request, range(9))
+        complete(judge, step(judge, request, 1))
+    assert judge.events["hit only in the window"] == 2
+    assert judge.events["let go behind the window"] == 2
