@@ -97,7 +97,7 @@ SUITES = {
             "reference/tests/test_by_step.py",
             "reference/tests/test_step_limits.py",
             "reference/tests/test_clone.py",
-            "reference/tests/test_refusals.py",
+            "reference/tests/test_by_request.py",
             "reference/tests/test_window.py",
             "reference/tests/test_policy.py",
             "reference/tests/test_slots.py",

@@ -8,7 +8,7 @@ import pytest
 
 from reference import Judge, Publish
 
-from .driving import admit, append, charged, complete, dispatch, fork, free, grow, judge_of, step, wait
+from .driving import admit, allocate, append, charged, complete, dispatch, fork, free, grow, judge_of, step, wait
 
 BY_STEP = {"admission": "step", "publish": "dispatch", "lifetime": "stream"}
 LOOSE = BY_STEP | {"complete": False, "exact": False}
@@ -207,6 +207,42 @@ def test_a_block_that_two_groups_of_one_request_are_given_is_the_request_s_own()
     assert judge.before_dispatch(work) is None
     judge.take_blocks(work, [0], [[1, 1]])
     assert said(judge)[0] == "EXCLUSIVE: 'a' is given block 1, which 'a' holds"
+
+
+# ---- when a block can be hit -----------------------------------------------------------------------------------------
+
+
+def test_what_a_step_computes_is_hit_by_the_next_request_of_the_step() -> None:
+    judge = judge_of(8, 2, **TIGHT)
+    wait(judge, "a", range(4))
+    wait(judge, "b", range(5))
+    work = (("a", 4), ("b", 1))
+    assert judge.before_dispatch(work) is None
+    assert judge.take_blocks(work, [0, 4], [[0, 1], [0, 1, 2]]) == [("a", 4), ("b", 1)]
+    assert said(judge) == []
+
+
+def test_and_not_before_it_is_complete_where_the_policy_says_so() -> None:
+    judge = judge_of(8, 2, **TIGHT | {"publish": "completion"})
+    wait(judge, "a", range(4))
+    wait(judge, "b", range(5))
+    work = (("a", 4), ("b", 1))
+    assert judge.before_dispatch(work) is None
+    judge.take_blocks(work, [0, 4], [[0, 1], [0, 1, 2]])
+    assert charged(judge) is Publish
+
+
+@pytest.mark.parametrize("publish", ["dispatch", "completion"])
+def test_blocks_of_admission_by_request_are_published_at_the_same_times(publish: str) -> None:
+    judge = judge_of(8, 2, publish=publish)
+    table = allocate(judge, "a", range(5))
+    passage = dispatch(judge, ("a", 3))
+    early = [block for block in table if judge.published[block] is not None]
+    assert early == (table[:1] if publish == "dispatch" else [])
+    dispatch(judge, ("a", 1))
+    complete(judge, passage)
+    late = [block for block in table if judge.published[block] is not None]
+    assert late == (table[:2] if publish == "dispatch" else table[:1])
 
 
 # ---- tokens that come while a request waits --------------------------------------------------------------------------

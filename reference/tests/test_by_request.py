@@ -1,4 +1,4 @@
-"""What is refused, may be, and must not be, where blocks are taken at allocate and append."""
+"""Admission by request: what may be refused, what is said to be hit, and what truncations, forks and names leave."""
 
 from __future__ import annotations
 
@@ -179,3 +179,15 @@ def test_no_more_is_dispatched_than_is_left() -> None:
     assert judge.before_dispatch((("a", 3),)) == "InvalidCount"
     assert judge.before_dispatch((("a", 0),)) == "InvalidCount"
     assert judge.before_dispatch((("a", 2),)) is None
+
+
+def test_a_history_with_placeholders_is_not_kept() -> None:
+    judge = judge_of(16, 4)
+    admit(judge, "a", range(4))
+    append(judge, "a", [-1] * 4)
+    append(judge, "a", [8])
+    run(judge, "a")  # writes behind the placeholders
+    fill(judge, "a", 4, [4, 5, 6, 7])
+    assert admit(judge, "b", range(9))[:2] == judge.lines["a"].table[:2]
+    judge.walk()
+    assert said(judge) == []
