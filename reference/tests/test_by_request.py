@@ -6,7 +6,7 @@ import pytest
 
 from reference import Judge
 
-from .driving import admit, append, complete, dispatch_all, fill, fork, free, judge_of, run, truncate
+from .driving import admit, allocate, append, complete, dispatch_all, fill, fork, free, judge_of, run, truncate
 
 
 def resident(num_blocks: int, alive: bool, **options: object) -> Judge:
@@ -181,13 +181,26 @@ def test_no_more_is_dispatched_than_is_left() -> None:
     assert judge.before_dispatch((("a", 2),)) is None
 
 
-def test_a_history_with_placeholders_is_not_kept() -> None:
+@pytest.mark.parametrize("named", [0, 3])
+def test_a_history_with_placeholders_is_not_kept(named: int) -> None:
     judge = judge_of(16, 4)
-    admit(judge, "a", range(4))
-    append(judge, "a", [-1] * 4)
+    admit(judge, "a", range(4 + named))
+    append(judge, "a", [-1] * (4 - named))
     append(judge, "a", [8])
     run(judge, "a")  # writes behind the placeholders
-    fill(judge, "a", 4, [4, 5, 6, 7])
+    fill(judge, "a", 4 + named, range(4 + named, 8))
     assert admit(judge, "b", range(9))[:2] == judge.lines["a"].table[:2]
     judge.walk()
     assert said(judge) == []
+
+
+@pytest.mark.parametrize(("lifetime", "published"), [("steps", 2), ("stream", 0)])
+def test_who_is_freed_in_flight_publishes_only_what_it_still_holds(lifetime: str, published: int) -> None:
+    judge = judge_of(8, 4, lifetime=lifetime)
+    allocate(judge, "a", range(9))
+    passage = dispatch_all(judge, "a")
+    free(judge, "a")
+    assert judge.idle == (8 if lifetime == "stream" else 5)
+    complete(judge, passage)
+    assert sum(history is not None for history in judge.published) == judge.cached == published
+    assert judge.idle == 8
