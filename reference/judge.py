@@ -1102,7 +1102,7 @@ class Judge:
                 self.accuse(Mapping, f"{line.request!r} is given block {block}, which does not exist or is reserved")
                 continue
             if self.references[block]:
-                self._accuse_holders(line, block, twice=blocks.count(block) > 1 or line.table.count(block) > 1)
+                self._accuse_holders(line, block, twice=line.table.count(block) > 1)
             history = self.published[block]
             if history is not None:
                 self._evict(block, history)

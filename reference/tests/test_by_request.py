@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from reference import Judge
@@ -204,3 +206,118 @@ def test_who_is_freed_in_flight_publishes_only_what_it_still_holds(lifetime: str
     complete(judge, passage)
     assert sum(history is not None for history in judge.published) == judge.cached == published
     assert judge.idle == 8
+
+
+# ---- the whole state -------------------------------------------------------------------------------------------------
+
+
+def freed_in_flight(lifetime: str) -> Judge:
+    judge = judge_of(3, 4, lifetime=lifetime)
+    allocate(judge, "a", range(9))
+    dispatch_all(judge, "a")
+    free(judge, "a")
+    judge.slots.write(1, 0, judge.slots.content(1)[0], array("i", [7] * 4))
+    return judge
+
+
+def test_what_a_freed_request_still_reads_is_walked() -> None:
+    judge = freed_in_flight("steps")
+    judge.walk()
+    assert said(judge) == [
+        "FRESHNESS: 'a' would read positions 4 on from block 1, which holds [7, 7, 7, 7] and not [4, 5, 6, 7]"
+    ]
+
+
+def test_what_it_has_let_go_is_not() -> None:
+    judge = freed_in_flight("stream")
+    judge.walk()
+    assert said(judge) == []
+
+
+# ---- duplicates ------------------------------------------------------------------------------------------------------
+
+
+def with_duplicates(num_blocks: int, **options: object) -> tuple[Judge, list[int], list[int]]:
+    """`a` and `b` have computed the same first block, each its own; `a` has published first and has two more."""
+    judge = judge_of(num_blocks, 4, **options)
+    tables = allocate(judge, "a", range(9)), allocate(judge, "b", [0, 1, 2, 3, 9])
+    run(judge, "a")
+    run(judge, "b")
+    judge.events.clear()
+    return judge, *tables
+
+
+@pytest.mark.parametrize(("duplicates", "first"), [("active", False), ("first", True), ("last", False)])
+def test_which_duplicate_is_hit_is_the_policy_s(duplicates: str, first: bool) -> None:
+    judge, a, b = with_duplicates(8, duplicates=duplicates)
+    free(judge, "a")
+    assert judge._expected_hits(array("i", range(5)), judge._chain(array("i", range(5)), ())) == [
+        a[0] if first else b[0]
+    ]
+    free(judge, "b")
+    assert admit(judge, "c", range(5))[0] == (b[0] if duplicates == "last" else a[0])
+
+
+def test_with_the_last_duplicate_alone_a_content_may_leave_before_what_extends_it() -> None:
+    judge, a, b = with_duplicates(5, duplicates="last", order="released")
+    free(judge, "b")
+    free(judge, "a")
+    assert allocate(judge, "c", [50] * 5) == [b[1], b[0]]
+    assert judge.published[a[1]] is not None
+    assert judge.events["evicted"] == 1
+    assert said(judge) == []
+
+
+def test_a_block_that_is_taken_anew_is_not_withdrawn_any_more() -> None:
+    judge = judge_of(3, 4)
+    admit(judge, "a", range(3))
+    append(judge, "a", range(3, 5))
+    run(judge, "a")
+    truncate(judge, "a", 3)  # block 0 was full
+    free(judge, "a")
+    table = allocate(judge, "b", range(12))
+    dispatch_all(judge, "b")
+    assert judge.before_lookup(range(13)) is None
+    judge.after_lookup(range(13), (), 12, table)
+    assert said(judge) == [
+        f"PUBLISH: 'lookup' hits block {block} (logical {at}); its content has not been published"
+        for at, block in enumerate(table)
+    ]
+
+
+# ---- placeholders and publication ------------------------------------------------------------------------------------
+
+
+def published(judge: Judge, request: str) -> list[bool]:
+    return [judge.published[block] is not None for block in judge.lines[request].table]
+
+
+def test_a_placeholder_holds_up_only_its_own_block_and_those_behind() -> None:
+    judge = judge_of(8, 4)
+    admit(judge, "a", range(4))
+    append(judge, "a", [4, 5, 6, 7, 8, -1, 10, 11, 12, 13, 14, 15, 16])
+    run(judge, "a")
+    assert published(judge, "a") == [True, True, False, False, False]
+    fill(judge, "a", 9, [9])
+    assert published(judge, "a") == [True, True, True, True, False]
+
+
+@pytest.mark.parametrize("publish", ["dispatch", "completion"])
+def test_a_block_that_is_named_in_flight_is_published_at_once_if_dispatch_publishes(publish: str) -> None:
+    judge = judge_of(8, 4, publish=publish)
+    allocate(judge, "a", range(7))
+    append(judge, "a", [-1])
+    passage = dispatch_all(judge, "a")
+    fill(judge, "a", 7, [7])
+    assert published(judge, "a") == [publish == "dispatch"] * 2
+    complete(judge, passage)
+    assert published(judge, "a") == [True, True]
+
+
+def test_an_earlier_duplicate_is_forgotten_where_only_the_last_is_kept() -> None:
+    judge, a, b = with_duplicates(8, duplicates="last")
+    assert judge.owners[judge.lines["a"].chain[1]] == [b[0]]
+    assert published(judge, "a") == [False, True, False]
+    assert judge.before_lookup(range(5)) is None
+    judge.after_lookup(range(5), (), 4, [a[0]])
+    assert said(judge) == [f"PUBLISH: 'lookup' hits block {a[0]} (logical 0); its content was withdrawn"]
