@@ -321,3 +321,13 @@ def test_an_earlier_duplicate_is_forgotten_where_only_the_last_is_kept() -> None
     assert judge.before_lookup(range(5)) is None
     judge.after_lookup(range(5), (), 4, [a[0]])
     assert said(judge) == [f"PUBLISH: 'lookup' hits block {a[0]} (logical 0); its content was withdrawn"]
+
+
+def test_a_block_that_leaves_the_index_is_told_as_touched() -> None:
+    judge = judge_of(8, 4)
+    admit(judge, "a", range(4))
+    append(judge, "a", range(4, 8))
+    run(judge, "a")
+    judge.touched.clear()
+    truncate(judge, "a", 6)
+    assert judge.touched == [1]
