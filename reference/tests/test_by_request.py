@@ -6,7 +6,7 @@ from array import array
 
 import pytest
 
-from reference import Judge
+from reference import Judge, Passage
 
 from .driving import admit, allocate, append, complete, dispatch_all, fill, fork, free, judge_of, run, truncate
 
@@ -331,3 +331,29 @@ def test_a_block_that_leaves_the_index_is_told_as_touched() -> None:
     judge.touched.clear()
     truncate(judge, "a", 6)
     assert judge.touched == [1]
+
+
+# ---- what is said of long blocks -------------------------------------------------------------------------------------
+
+
+def overwritten() -> tuple[Judge, Passage]:
+    """`a` has computed a block of 40 tokens in a step in flight, and somebody has written 7s over it."""
+    judge = judge_of(2, 40)
+    allocate(judge, "a", range(40))
+    passage = dispatch_all(judge, "a")
+    judge.slots.write(0, 0, judge.slots.content(0)[0], array("i", [7] * 40))
+    return judge, passage
+
+
+def test_of_a_long_block_that_is_walked_the_first_tokens_are_shown() -> None:
+    judge, _ = overwritten()
+    judge.walk()
+    assert said(judge) == [
+        f"FRESHNESS: 'a' would read positions 0 on from block 0, which holds {[7] * 32} and not {[*range(32)]}"
+    ]
+
+
+def test_of_a_long_block_that_is_published_the_first_tokens_are_shown() -> None:
+    judge, passage = overwritten()
+    complete(judge, passage)
+    assert said(judge) == [f"FRESHNESS: block 0 of 'a' would be published with {[*range(32)]}; it holds {[7] * 32}"]

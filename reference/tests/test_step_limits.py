@@ -316,6 +316,10 @@ def test_a_wrong_block_is_accused_wherever_it_is_merged(table: list[int]) -> Non
     assert charged(merged(table)) is not None
 
 
+def test_a_merge_that_leaves_another_number_of_blocks_is_shown() -> None:
+    assert said(merged([3, 4])) == ["MAPPING: completing a step changed the table of 'b' from [3, 4, 5] to [3, 4]"]
+
+
 def test_a_completed_step_has_a_table_for_each_of_its_requests() -> None:
     judge = judge_of(6, 2, admission="step", exact=False, merges=True)
     wait(judge, "a", range(6))
