@@ -330,20 +330,34 @@ def test_a_completed_step_has_a_table_for_each_of_its_requests() -> None:
         judge.after_merge(passage, [[0, 1, 2]])
 
 
-def test_the_table_of_a_fork_can_be_merged() -> None:
+def fork_merged(namespace: str) -> Judge:
+    """Of a request in namespace "one" a child was made, and its second block is merged with one of `namespace`."""
     judge = judge_of(8, 2, exact=False, merges=True, complete=False)
-    admit(judge, "b", [0, 1, 2, 3])
-    admit(judge, "a", [0, 1])
+    admit(judge, "b", [0, 1, 2, 3], namespace)
+    admit(judge, "a", [0, 1], "one")
     fork(judge, "a", "child")
     append(judge, "child", [2, 3])
-    blocks = judge.lines["child"].table
-    twin = judge.lines["b"].table[1]
     passage = dispatch(judge, ("child", 2))
     complete(judge, passage)
-    judge.after_merge(passage, [[blocks[0], twin]])
+    judge.after_merge(passage, [[judge.lines["child"].table[0], judge.lines["b"].table[1]]])
+    return judge
+
+
+def test_the_table_of_a_fork_can_be_merged() -> None:
+    judge = fork_merged("one")
+    twin = judge.lines["b"].table[1]
     assert said(judge) == []
-    assert judge.lines["child"].table == [blocks[0], twin]
+    assert judge.lines["child"].table[1] == twin
     assert judge.references[twin] == 2
+
+
+def test_it_stays_in_the_namespace_of_its_parent() -> None:
+    judge = fork_merged("other")
+    block = judge.lines["b"].table[1]
+    assert said(judge) == [
+        f"ISOLATION: 'child' hits block {block} (logical 1) for tokens [0, 1, 2, 3] in namespace one; it was "
+        "written in namespace other"
+    ]
 
 
 # ---- groups of layers ------------------------------------------------------------------------------------------------
