@@ -91,15 +91,23 @@ SUITES = {
         "reference",
         ("judge.py", "slots.py", "histories.py", "predictor.py", "verdicts.py", "policy.py", "attention.py"),
         (
-            SHORT_WALK,
-            "fuzz/tests/test_regressions.py",
             "reference/tests/test_judge.py",
             "reference/tests/test_events.py",
+            "reference/tests/test_steps.py",
+            "reference/tests/test_by_step.py",
+            "reference/tests/test_step_limits.py",
+            "reference/tests/test_clone.py",
+            "reference/tests/test_by_request.py",
+            "reference/tests/test_window.py",
+            "reference/tests/test_drafts.py",
+            "reference/tests/test_policy.py",
             "reference/tests/test_slots.py",
             "reference/tests/test_histories.py",
             "reference/tests/test_predictor.py",
             "reference/tests/test_verdicts.py",
             "reference/tests/test_attention.py",
+            SHORT_WALK,
+            "fuzz/tests/test_regressions.py",
             "fuzz/tests/test_accusations.py",
             LONGER_WALK,
         ),
@@ -121,8 +129,9 @@ source_paths = ["{room}"]
 only_mutate = {files}
 also_copy = {also}
 pytest_add_cli_args_test_selection = {tests}
-# A mutant that loops is ended soon after the whole suite would be done.
-timeout_constant = 1.0
+# A mutant that loops is ended soon after its tests would be done. Four seconds more than they should take, since on a
+# busy machine a survivor that is ended too early would be counted as killed.
+timeout_constant = 4.0
 timeout_multiplier = 3.0
 track_dependencies = false
 use_git_change_detection = false
@@ -190,14 +199,15 @@ def _forget_survivors(folder: Path, files: Iterable[str]) -> None:
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:
-    """The suite's tests in the suite's order, the walk first; mutmut gives them in none.
+    """The suite's tests in the suite's order; mutmut gives them in none.
 
+    Which suite it is nobody says here, so places are counted from the short walk, which all of them have.
     pytest calls this where `-p fuzz.mutants` names this module, which is in the suites' own configuration.
     """
     order: dict[str, int] = {}
     for suite in SUITES.values():
-        for number, test in enumerate(suite.tests):
-            order[test] = max(number, order.get(test, 0))
+        for number, test in enumerate(suite.tests, -suite.tests.index(SHORT_WALK)):
+            order[test] = max(number, order.get(test, number))
 
     def place(item: Any) -> int:
         function = item.nodeid.partition("[")[0]

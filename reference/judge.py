@@ -497,13 +497,13 @@ class Judge:
         elif switched and self.predictor is not None:
             self.accuse(Exact, f"append to {request!r} replaced its tail block {old[-1]}, which nobody else holds")
             return
+        line.table = table
         self._hand_out(line, table[kept:])
         if switched:
             line.pending = (old[-1], table[kept], length)
         elif length % self._size and self.published[old[-1]] is not None:
             self._withdraw(old[-1], Rollback)
             self.events["published tail withdrawn at append"] += 1
-        line.table = table
         self._extend(line, new)
 
     def _extend(self, line: Line, new: array[int]) -> None:
@@ -858,9 +858,9 @@ class Judge:
         follows."""
         parts, request, size = line.parts, line.request, self._size
         length = max(self._blocks(end), len(line.table))  # what a truncation left over is kept
-        tables = [table[at * length : (at + 1) * length] for at in range(len(parts))] if len(parts) > 1 else [table]
+        tables = [table[at * length : (at + 1) * length] for at in range(len(parts))]
         for part, own in zip(parts, tables, strict=True):
-            if self._null in own[part.skipped :]:
+            if self.policy.windowed and self._null in own[part.skipped :]:
                 at = own.index(self._null, part.skipped)
                 self.accuse(
                     Freshness,
@@ -1141,7 +1141,7 @@ class Judge:
         return hits
 
     def _hand_out(self, line: Line, blocks: list[int]) -> None:
-        """`line` was given these as new blocks."""
+        """`line` was given these as new blocks, which its table has already."""
         if self.predictor is not None:
             predicted = self.predictor.next(len(blocks))
             # Fewer are predicted only where more was handed out than there is; that is judged below.
@@ -1156,7 +1156,7 @@ class Judge:
                 self.accuse(Mapping, f"{line.request!r} is given block {block}, which does not exist or is reserved")
                 continue
             if self.references[block]:
-                self._accuse_holders(line, block, twice=blocks.count(block) > 1 or line.table.count(block) > 1)
+                self._accuse_holders(line, block, twice=line.table.count(block) > 1)
             history = self.published[block]
             if history is not None:
                 self._evict(block, history)
@@ -1169,7 +1169,7 @@ class Judge:
             self.accuse(Exclusive, f"{line.request!r} is given block {block} twice")
             return
         for other in self.lines.values():
-            if block in other.whole:
+            if any(block in part.table for part in other.parts if part is not line):
                 self.accuse(Exclusive, f"{line.request!r} is given block {block}, which {other.request!r} holds")
                 return
         self.accuse(Lifetime, f"{line.request!r} is given block {block}, which a step in flight or a pending copy uses")

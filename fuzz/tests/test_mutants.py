@@ -30,16 +30,21 @@ def test_the_files_and_tests_of_the_suites_exist() -> None:
             assert (ROOT / file).exists(), name
 
 
-def test_the_short_walk_goes_first() -> None:
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_suite_keeps_its_order(suite: str) -> None:
     @dataclass
     class Item:
         nodeid: str
 
-    items = [Item(f"{name}[1]" if "::" in name else f"{name}::test_x[a/b.py]") for name in SUITES["allocator"].tests]
+    items = [Item(f"{name}[1]" if "::" in name else f"{name}::test_x[a/b.py]") for name in SUITES[suite].tests]
     shuffled = items[::-1]
     mutants.pytest_collection_modifyitems(shuffled)
     assert shuffled == items
-    assert "short_walk" in items[0].nodeid
+
+
+def test_every_test_of_the_reference_is_in_its_suite() -> None:
+    files = {path.relative_to(ROOT).as_posix() for path in (ROOT / "reference" / "tests").glob("test_*.py")}
+    assert files <= set(SUITES["reference"].tests)
 
 
 def test_a_survivor_must_be_explained() -> None:

@@ -678,7 +678,7 @@ MESSAGES = {
     ],
     "an_append_that_takes_a_block_of_its_own_table_again": [
         "EXACT: 'a' takes new blocks [0]; by the order of release they are [1]",
-        "EXCLUSIVE: 'a' is given block 0, which 'a' holds",
+        "EXCLUSIVE: 'a' is given block 0 twice",
     ],
     "an_append_that_takes_another_s_block": [
         "EXACT: 'b' takes new blocks [2]; by the order of release they are [4]",

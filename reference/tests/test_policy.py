@@ -49,3 +49,18 @@ def test_a_lookahead_needs_that_blocks_are_kept(choice: dict[str, object]) -> No
     ):
         Policy(8, 4, **DRAFTS | choice)
     assert Policy(8, 4, **DRAFTS, lookahead=2).lookahead == 2
+
+
+def test_a_refusal_says_all_that_there_is() -> None:
+    with pytest.raises(ValueError) as unknown:
+        Policy(8, 4, order="newest")
+    assert str(unknown.value) == ("Policy.order is 'newest'; it can be 'free_first', 'released', 'unpublished_first'")
+    with pytest.raises(ValueError) as promised:
+        Policy(8, 4, merges=True)
+    assert str(promised.value) == "Policy.exact predicts every choice; with merges, or not complete, say exact=False"
+    with pytest.raises(ValueError) as windows:
+        Policy(8, 4, windows=(1,))
+    assert str(windows.value) == (
+        "Policy.windows are (1,); they need admission 'step', reuse 'last_block' and no merges, "
+        "each is None or 2 and more, and with one that is not None there is one reserved block"
+    )
