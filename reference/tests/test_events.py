@@ -335,6 +335,13 @@ def drafts() -> Judge:
     return judge
 
 
+@counts()
+def blocks_of_one_token() -> Judge:
+    judge = judge_of(4, 1)
+    admit(judge, "a", [1, 2])
+    return judge
+
+
 @counts(reset_with_live_requests=2)
 def resets() -> Judge:
     judge = judge_of()
