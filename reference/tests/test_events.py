@@ -342,6 +342,16 @@ def blocks_of_one_token() -> Judge:
     return judge
 
 
+@counts()
+def a_block_in_two_steps() -> Judge:
+    judge = judge_of(4, 2, publish="dispatch")
+    allocate(judge, "a", [1, 2])
+    for _ in range(2):
+        complete(judge, dispatch(judge, ("a", 1)))
+    assert judge.published[0] is not None
+    return judge
+
+
 @counts(reset_with_live_requests=2)
 def resets() -> Judge:
     judge = judge_of()
