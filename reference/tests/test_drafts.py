@@ -11,7 +11,21 @@ import pytest
 
 from reference import Aliasing, Exclusive, History, Judge, Mapping, Publish, Rollback
 
-from .driving import charged, complete, fill, fitting, free, grow, judge_of, next_blocks, step, truncate, wait
+from .driving import (
+    allocate,
+    append,
+    charged,
+    complete,
+    fill,
+    fitting,
+    free,
+    grow,
+    judge_of,
+    next_blocks,
+    step,
+    truncate,
+    wait,
+)
 
 DRAFTS = {
     "admission": "step",
@@ -208,6 +222,13 @@ def test_only_what_has_no_name_can_be_cut() -> None:
     assert judge_of().policy.truncates == "tokens"
 
 
+def test_where_tokens_can_be_cut_it_is_all_that_was_appended() -> None:
+    judge = judge_of(8, 2)
+    allocate(judge, "a", [1])
+    append(judge, "a", [2, 3, -1])
+    assert judge.shortest(judge.lines["a"]) == 1
+
+
 def test_in_flight_only_what_completed_steps_have_computed_can_be_rejected() -> None:
     judge = pool()
     prefilled(judge, "a", [1])
@@ -232,6 +253,39 @@ def test_in_flight_only_what_completed_steps_have_computed_can_be_rejected() -> 
     grow(judge, "a", [7])
     complete(judge, step(judge, "a", 1))
     assert hits(judge, [1, 2, 3, 4, 5, 6, 7]) == [0, 1, 2]
+    assert sound(judge)
+
+
+def test_every_step_in_flight_moves_down_by_what_is_rejected() -> None:
+    judge = pool()
+    prefilled(judge, "a", [1])
+    grow(judge, "a", [2, -1])
+    steps = [step(judge, "a", 2)]
+    for _ in range(2):
+        grow(judge, "a", [-1])
+        steps.append(step(judge, "a", 1))
+    complete(judge, steps[0])
+    line = judge.lines["a"]
+    assert judge.shortest(line) == 4
+    truncate(judge, "a", 4)
+    assert [passage.spans for passage in steps[1:]] == [[(line, 2, 3)], [(line, 3, 4)]]
+    for passage in steps[1:]:
+        complete(judge, passage)
+    assert (line.computed, line.scheduled) == (4, 4)
+    assert sound(judge)
+
+
+def test_what_no_step_computes_yet_is_cut_and_no_step_moves() -> None:
+    judge = pool()
+    prefilled(judge, "a", [1])
+    grow(judge, "a", [2, -1, -1])
+    passage = step(judge, "a", 3)
+    grow(judge, "a", [-1, -1])
+    truncate(judge, "a", 5)
+    line = judge.lines["a"]
+    assert passage.spans == [(line, 1, 4)]
+    assert (line.computed, line.scheduled) == (1, 4)
+    assert judge.events["truncated while in flight"] == 0
     assert sound(judge)
 
 
@@ -293,6 +347,11 @@ def test_a_step_takes_blocks_for_its_lookahead_and_publishes_none_of_it() -> Non
     wait(judge, "b", [50])
     assert judge.before_dispatch((("b", 1),)) == "OutOfBlocks"
     assert sound(judge)
+
+
+def test_a_pool_that_the_lookahead_fills_has_no_room() -> None:
+    assert pool(1, lookahead=2).room == 0
+    assert pool(1, lookahead=3).room == 0
 
 
 # ---- a copy ----------------------------------------------------------------------------------------------------------

@@ -335,6 +335,23 @@ def drafts() -> Judge:
     return judge
 
 
+@counts()
+def blocks_of_one_token() -> Judge:
+    judge = judge_of(4, 1)
+    admit(judge, "a", [1, 2])
+    return judge
+
+
+@counts()
+def a_block_in_two_steps() -> Judge:
+    judge = judge_of(4, 2, publish="dispatch")
+    allocate(judge, "a", [1, 2])
+    for _ in range(2):
+        complete(judge, dispatch(judge, ("a", 1)))
+    assert judge.published[0] is not None
+    return judge
+
+
 @counts(reset_with_live_requests=2)
 def resets() -> Judge:
     judge = judge_of()

@@ -1258,6 +1258,9 @@ def test_touched_names_the_blocks_whose_state_changed():
     judge.touched.clear()
     free(judge, "a")
     assert judge.touched == [2, 1, 0]
+    judge.touched.clear()
+    judge.after_reset()
+    assert judge.touched == [0, 1]
 
 
 # ---- sound choices ---------------------------------------------------------------------------------------------------

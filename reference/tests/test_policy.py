@@ -64,3 +64,9 @@ def test_a_refusal_says_all_that_there_is() -> None:
         "Policy.windows are (1,); they need admission 'step', reuse 'last_block' and no merges, "
         "each is None or 2 and more, and with one that is not None there is one reserved block"
     )
+    with pytest.raises(ValueError) as kept:
+        Policy(8, 4, leftover="kept")
+    assert str(kept.value) == (
+        "Policy.leftover is 'kept' with admission 'request' and truncates 'tokens'; since "
+        "others may hold what was published, it needs admission 'step' and truncates 'placeholders'"
+    )
