@@ -188,7 +188,7 @@ class Judge:
         self._size = policy.block_size
         usable = [block for block in range(policy.num_blocks) if block not in policy.reserved]
         self.capacity = len(usable)
-        self.room = max(0, len(usable) // len(policy.windows) * policy.block_size - policy.lookahead)
+        self.room = max(0, len(usable) // policy.groups * policy.block_size - policy.lookahead)
         self._null = next(iter(policy.reserved)) if policy.windowed else -1
         self.histories = Histories()
         self.slots = Slots(policy.num_blocks)

@@ -115,6 +115,11 @@ class Policy:
             )
 
     @property
+    def groups(self) -> int:
+        """How many groups of layers have tables of their own."""
+        return len(self.windows)
+
+    @property
     def windowed(self) -> bool:
         """Whether any group's queries attend to a window only."""
         return any(window is not None for window in self.windows)

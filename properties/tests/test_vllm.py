@@ -7,6 +7,8 @@ is found, so that a clean walk means something.
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -639,3 +641,18 @@ def test_appended_tokens_are_hashed_and_published_at_their_dispatch() -> None:
     assert session.target.lookup((1, 2, 3, 4, 5), ()).tokens == 4
     done(session, Complete(1), Complete(2), Free("a"))
     assert isinstance(session.judge.policy, Policy)
+
+
+@installed
+@pytest.mark.parametrize(
+    "factory", [vllm.make, vllm.hybrid, vllm.eagle, vllm.asynchronous], ids=lambda one: one.__name__
+)
+def test_the_contract_suite_asks_for_what_the_policy_says(factory: Callable[..., VllmTarget]) -> None:
+    """Several groups of layers have several tables, and a core that need not hit everything may hit less."""
+    make(factory=factory)  # skips where vLLM cannot be imported
+    target = f"{vllm.__name__}:{factory.__name__}"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs"]
+    ran = subprocess.run(
+        [*command, "properties.suite.test_contract", "--target", target], cwd=ROOT, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
