@@ -183,7 +183,7 @@ class Side:
         ahead = 3 * (self.drafts + 1) + self.target.policy.lookahead
         need = sum(-(-(len(line.tokens) + ahead) // self.size) + 1 for line in self.lines.values())
         held = sum(len(line.whole) for line in self.lines.values())
-        return need * len(self.target.policy.windows) - held > self.session.judge.idle
+        return need * self.target.policy.groups - held > self.session.judge.idle
 
     def step(self) -> bool:
         """`schedule`, and what it schedules as operations. False if there is nothing to do."""
