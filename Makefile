@@ -40,22 +40,22 @@ unit: $(INSTALLED)
 	$(PYTHON) -m pytest -n $(TESTERS) --maxprocesses 8
 
 bench: $(INSTALLED)
-	$(PYTHON) -m pytest properties/benchmarks --benchmark-only --override-ini addopts="--import-mode=importlib -s"
+	$(PYTHON) -m pytest fuzz/benchmarks --benchmark-only --override-ini addopts="--import-mode=importlib -s"
 
 gates: $(INSTALLED)
-	$(PYTHON) -m kvcore.kernels.gates --check
+	$(PYTHON) -m fuzz.tools.gates --check
 
 # GPU machines still carry Triton 3.6 with torch 2.11.
 gates-3.6: $(OLD)/.installed
-	$(OLD)/bin/python -m kvcore.kernels.gates --compile-only
+	$(OLD)/bin/python -m fuzz.tools.gates --compile-only
 
 kernel-faults: $(INSTALLED)
-	$(PYTHON) -m fuzz.tests.kernel_layers --write docs/kernel-faults.md
+	$(PYTHON) -m fuzz.tools.kernel_layers --write docs/kernel-faults.md
 
 # Without torch, which the suites do not need and which makes forks slow.
 mutants: $(MUTANTS)/.installed
-	$(MUTANTS)/bin/python -m fuzz.mutants run --max-children $(MUTATORS)
-	$(MUTANTS)/bin/python -m fuzz.mutants report --write
+	$(MUTANTS)/bin/python -m fuzz.tools.mutants run --max-children $(MUTATORS)
+	$(MUTANTS)/bin/python -m fuzz.tools.mutants report --write
 
 # Other people's cores, each without its dependencies (some ask for another torch): only what importing its cache needs.
 cores: $(CORES)/.installed

@@ -39,7 +39,7 @@ from properties.operations import (
 from properties.target import Found, Numbers, StepView, Target
 from reference.judge import MAX_TOKEN
 
-from .counterexample import versions
+from .runs.counterexample import versions
 
 __all__ = ["Recorder"]
 

@@ -15,7 +15,7 @@ import sys
 
 import typer
 
-from ..campaign import HARNESS, INTERRUPTED
+from ..runs.status import HARNESS, INTERRUPTED
 from . import attention, audit, compare, explore, folder, gpu, replay, run, trace
 from .common import complaints
 

@@ -20,8 +20,8 @@ from rich.table import Table
 
 from properties.attention.cases import Case, MalformedCase
 
-from ..attention import AttentionPlan, check_one, run_attention, shrink_case, write_finding
-from ..campaign import CLEAN, NOTHING, VIOLATION
+from ..engines.attention import AttentionPlan, check_one, run_attention, shrink_case, write_finding
+from ..runs.status import CLEAN, NOTHING, VIOLATION
 from .common import console, duration, kernels_of, usage
 
 __all__ = ["attention"]

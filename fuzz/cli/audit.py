@@ -16,11 +16,11 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .. import audit_show
-from ..audit import Plan, Trial
-from ..audit import audit as run_audit
-from ..campaign import CLEAN, HARNESS, INTERRUPTED, VIOLATION
-from ..planting import DoesNotApply
+from ..audit import show as audit_show
+from ..audit.audit import Plan, Trial
+from ..audit.audit import audit as run_audit
+from ..audit.planting import DoesNotApply
+from ..runs.status import CLEAN, HARNESS, INTERRUPTED, VIOLATION
 from ..zoo import Bug, InvalidBug, allocator_bugs, find, kernel_bugs
 from .common import OutsideOption, complaints, console, usage
 

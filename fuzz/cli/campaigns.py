@@ -21,22 +21,22 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from .. import ci
-from ..baseline import NEW, REGRESSED, BadBaseline
-from ..campaign import CLEAN, HARNESS, NOTHING
-from ..cluster import NoCluster, NoRay, RayWorkers, connected
-from ..engines import Clock
-from ..findings import Finding
-from ..folder import Busy
-from ..history import BadHistory
-from ..journal import NothingToResume, journal_of
-from ..nightly import Nightly
-from ..outcome import ONLY_KNOWN, CampaignResult, Figures
-from ..page import render
-from ..plans import BadPlan, CampaignPlan, overruled, ready
-from ..show import hard_states
-from ..supervisor import Died, Executor
-from ..worker import Hit, Stream
+from ..campaign import ci
+from ..campaign.campaign import Nightly
+from ..campaign.cluster import NoCluster, NoRay, RayWorkers, connected
+from ..campaign.folder import Busy
+from ..campaign.history import BadHistory
+from ..campaign.journal import NothingToResume, journal_of
+from ..campaign.outcome import CampaignResult, Figures
+from ..campaign.plans import BadPlan, CampaignPlan, overruled, ready
+from ..campaign.supervisor import Died, Executor
+from ..campaign.worker import Hit, Stream
+from ..engines.engines import Clock
+from ..findings.baseline import NEW, REGRESSED, BadBaseline
+from ..findings.store import Finding
+from ..runs.status import CLEAN, HARNESS, NOTHING, ONLY_KNOWN
+from ..show.page import render
+from ..show.timeline import hard_states
 from .common import Interruptible, complaints, console, kernels_of, now, show_engines, show_operations, usage
 
 __all__ = ["OnRay", "campaign"]

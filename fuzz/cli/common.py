@@ -25,12 +25,12 @@ from properties.operations import Configuration
 from properties.target import Capability, TargetFactory
 from properties.targets import UnknownTarget, load
 
-from ..campaign import USAGE
-from ..counterexample import Counterexample
-from ..plans import bytes_of, seconds_of
-from ..run import kernel_laws
-from ..show import describe
-from ..trace import Request, TraceError, read_trace
+from ..campaign.plans import bytes_of, seconds_of
+from ..runs.counterexample import Counterexample
+from ..runs.perform import kernel_laws
+from ..runs.status import USAGE
+from ..show.timeline import describe
+from ..traces.trace import Request, TraceError, read_trace
 
 __all__ = [
     "Interruptible",

@@ -17,10 +17,10 @@ from rich.table import Table
 
 from reference import PROPERTIES
 
-from ..campaign import CLEAN, NOTHING, VIOLATION
-from ..compare import compare as run_compare
-from ..compare import keep, markdown, render
-from ..section import replace_section
+from ..campaign.compare import compare as run_compare
+from ..campaign.compare import keep, markdown, render
+from ..runs.status import CLEAN, NOTHING, VIOLATION
+from ..show.markdown_section import replace_section
 from .common import console, duration, usage
 
 __all__ = ["compare"]

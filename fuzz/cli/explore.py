@@ -19,10 +19,10 @@ from rich.table import Table
 from properties.operations import Configuration, Malformed
 from properties.target import Capability
 
-from ..campaign import CLEAN, HARNESS
 from ..explore import KINDS, BadSpace, CannotResume, Changed, Explored, Plan, Space
 from ..explore import explore as explore_space
-from ..run import Judging
+from ..runs.perform import Judging
+from ..runs.status import CLEAN, HARNESS
 from .common import (
     Interruptible,
     OutsideOption,

@@ -13,13 +13,13 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from .. import ci
-from ..baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
-from ..campaign import CLEAN, NOTHING
-from ..findings import Findings, NotAFinding, promote
-from ..history import BadHistory, History, bars
-from ..page import render_history
-from ..plans import Keep, bytes_of, seconds_of
+from ..campaign import ci
+from ..campaign.history import BadHistory, History, bars
+from ..campaign.plans import Keep, bytes_of, seconds_of
+from ..findings.baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
+from ..findings.store import Findings, NotAFinding, promote
+from ..runs.status import CLEAN, NOTHING
+from ..show.page import render_history
 from .common import console, now, usage
 
 __all__ = ["accept", "promoted", "report", "tidy"]

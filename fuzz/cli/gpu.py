@@ -12,8 +12,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from ..campaign import CLEAN, HARNESS, INTERRUPTED, NOTHING, VIOLATION
 from ..gpu import parts, report
+from ..runs.status import CLEAN, HARNESS, INTERRUPTED, NOTHING, VIOLATION
 from .common import complaints, console, usage
 
 __all__ = ["gpu"]

@@ -17,12 +17,12 @@ from rich.markup import escape
 from properties.operations import Operation
 from properties.target import TargetFactory
 
-from ..bisect import bisected
-from ..campaign import CLEAN, NOTHING, VIOLATION
-from ..counterexample import Counterexample, Unreadable, read, versions, write
-from ..run import Run, perform
-from ..show import Timeline
-from ..shrink import shrink
+from ..findings.shrink import shrink
+from ..runs.bisect import bisected
+from ..runs.counterexample import Counterexample, Unreadable, read, versions, write
+from ..runs.perform import Run, perform
+from ..runs.status import CLEAN, NOTHING, VIOLATION
+from ..show.timeline import Timeline
 from .common import console, duration, factory_of, show_counterexample, usage
 
 __all__ = ["replay"]

@@ -14,13 +14,14 @@ import typer
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from .. import campaign
-from ..campaign import CLEAN, VIOLATION, Finding, Plan, Result
-from ..engines import Tally
-from ..page import render
-from ..plans import READY, BadPlan, CampaignPlan, Variant, properties_of
-from ..run import Judging
-from ..show import hard_states
+from ..campaign import in_process as campaign
+from ..campaign.in_process import Finding, Plan, Result
+from ..campaign.plans import READY, BadPlan, CampaignPlan, Variant, properties_of
+from ..engines.engines import Tally
+from ..runs.perform import Judging
+from ..runs.status import CLEAN, VIOLATION
+from ..show.page import render
+from ..show.timeline import hard_states
 from . import campaigns
 from .common import (
     Interruptible,

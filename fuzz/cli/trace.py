@@ -16,13 +16,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from properties.operations import Configuration
 from properties.target import Target
 
-from ..campaign import CLEAN, NOTHING, VIOLATION, trace_figures
-from ..counterexample import write
-from ..engines import Tally
-from ..engines import trace as run_checked
+from ..campaign.in_process import trace_figures
+from ..engines.engines import Tally
+from ..engines.engines import trace as run_checked
 from ..record import Recorder
-from ..run import Judging
-from ..trace import cannot_trace, run_trace
+from ..runs.counterexample import write
+from ..runs.perform import Judging
+from ..runs.status import CLEAN, NOTHING, VIOLATION
+from ..traces.trace import cannot_trace, run_trace
 from .common import OutsideOption, Reuse, TargetOption, complaints, console, factory_of, requests_of, trace_line, usage
 
 __all__ = ["trace"]

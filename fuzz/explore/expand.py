@@ -17,7 +17,7 @@ from properties.session import Session
 from properties.target import TargetFactory
 from reference import Violation
 
-from ..run import Judging
+from ..runs.perform import Judging
 from .normal import Normal
 from .space import Space
 

@@ -18,9 +18,9 @@ from typing import Any
 from properties.operations import SCHEMA, Operation, decode, encode
 from properties.target import TargetFactory
 
-from ..campaign import CLEAN, HARNESS, INTERRUPTED, VIOLATION
-from ..counterexample import Counterexample, versions, write
-from ..run import Judging, perform
+from ..runs.counterexample import Counterexample, versions, write
+from ..runs.perform import Judging, perform
+from ..runs.status import CLEAN, HARNESS, INTERRUPTED, VIOLATION
 from .expand import Broken, Expander, Expansion, Task
 from .normal import DIGEST
 from .space import Space

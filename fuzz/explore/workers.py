@@ -15,8 +15,8 @@ from concurrent.futures import TimeoutError as NotYet
 
 from properties.targets import load
 
-from ..processes import follow_parent
-from ..run import Judging
+from ..runs.perform import Judging
+from ..runs.processes import follow_parent
 from .expand import Expander, Expansion, Task
 from .space import Space
 

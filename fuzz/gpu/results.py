@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ..files import put
+from ..runs.files import put
 from .parts import GOALS, PARTS
 
 __all__ = ["SCHEMA", "BadResults", "Results"]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fuzz.planting import planted
+from fuzz.audit.planting import planted
 from fuzz.zoo import find
 from properties.operations import Configuration
 from properties.target import Target

@@ -1,13 +1,13 @@
 """Every bug of the zoo is accused of what it is, in a walk with a known seed: the judge has not gone soft.
 
-The same for each mutant of the reference (`python -m fuzz.mutants`). Only those that are found soon.
+The same for each mutant of the reference (`python -m fuzz.tools.mutants`). Only those that are found soon.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from fuzz.engines import Tally, swarm
+from fuzz.engines.engines import Tally, swarm
 from fuzz.zoo import Bug, allocator_bugs
 
 from .test_seeded_walk import MODES

@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from fuzz.attention import CaseFinding, case_of, check_one, shrink_case
 from fuzz.cli import app
-from fuzz.counterexample import Counterexample, read, write
-from fuzz.engines import Tally, kernels
-from fuzz.run import Judging, perform
+from fuzz.engines.attention import CaseFinding, case_of, check_one, shrink_case
+from fuzz.engines.engines import Tally, kernels
+from fuzz.runs.counterexample import Counterexample, read, write
+from fuzz.runs.perform import Judging, perform
 from properties.attention.cases import Case
 from properties.attention.kernels import AXES
 from properties.operations import Allocate, Complete, Configuration, Dispatch

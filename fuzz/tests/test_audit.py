@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from fuzz import audit as audits
 from fuzz import zoo
-from fuzz.audit import Audit, Plan, Row, Trial, audit
+from fuzz.audit import audit as audits
+from fuzz.audit.audit import Audit, Plan, Row, Trial, audit
+from fuzz.audit.planting import Change
 from fuzz.cli import app
-from fuzz.planting import Change
 from fuzz.zoo import find
 
 FEW = ("NV-12", "NV-13", "NV-7")

@@ -23,24 +23,24 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner, Result
 
-from fuzz import findings as findings_module
-from fuzz import worker as fuzz_worker
-from fuzz.apart import Replayed
-from fuzz.baseline import Baseline
-from fuzz.bisect import bisected
+from fuzz.campaign import worker as fuzz_worker
+from fuzz.campaign.campaign import Nightly
+from fuzz.campaign.folder import Busy, taken
+from fuzz.campaign.history import History
+from fuzz.campaign.outcome import CampaignResult
+from fuzz.campaign.plans import CampaignPlan, Variant
+from fuzz.campaign.supervisor import Died, Done, Workers
+from fuzz.campaign.worker import Stream, Task, perform_task
 from fuzz.cli import app
-from fuzz.counterexample import read, write
-from fuzz.findings import Finding, Findings
-from fuzz.folder import Busy, taken
-from fuzz.history import History
-from fuzz.nightly import Nightly
-from fuzz.outcome import CampaignResult
-from fuzz.page import render
-from fuzz.plans import CampaignPlan, Variant
-from fuzz.signature import signature_of
-from fuzz.supervisor import Died, Done, Workers
-from fuzz.tests.pictures import EARLY
-from fuzz.worker import Stream, Task, perform_task
+from fuzz.findings import store as findings_module
+from fuzz.findings.baseline import Baseline
+from fuzz.findings.signature import signature_of
+from fuzz.findings.store import Finding, Findings
+from fuzz.runs.bisect import bisected
+from fuzz.runs.counterexample import read, write
+from fuzz.runs.isolated import Replayed
+from fuzz.show.page import render
+from fuzz.tools.pictures import EARLY
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 30, 3, 0, tzinfo=UTC)
@@ -124,7 +124,7 @@ def ending(until: Callable[[Nightly], object]) -> Iterator[None]:
             ahead = began[0].plan.budget
         return time.monotonic() + ahead
 
-    with mock.patch.object(Nightly, "_prepare", prepared), mock.patch("fuzz.nightly.monotonic", now):
+    with mock.patch.object(Nightly, "_prepare", prepared), mock.patch("fuzz.campaign.campaign.monotonic", now):
         yield
 
 
@@ -527,7 +527,7 @@ def test_what_a_replay_without_the_device_says(
         assert (environment["TRITON_INTERPRET"], environment["CUDA_VISIBLE_DEVICES"]) == ("1", "")
         return Replayed(outcome, "EXACT fails")
 
-    monkeypatch.setattr("fuzz.worker.replayed", told_so)
+    monkeypatch.setattr("fuzz.campaign.worker.replayed", told_so)
     stored = replace(EARLY, device="CUDA device 3")
     task = Task("interpret", 1, None, str(tmp_path), 60.0, path=str(write(stored, tmp_path / "found.json")))
     finding = Finding(signature_of(stored), stored, tmp_path)
@@ -610,7 +610,7 @@ def test_what_a_killed_worker_had_of_its_own_is_cleared(tmp_path: Path, monkeypa
         shutil.copytree(plan.out, plan.out.with_name(plan.out.name + "-left"))
         raise ValueError("here it dies")
 
-    monkeypatch.setattr("fuzz.worker.explore", killed)
+    monkeypatch.setattr("fuzz.campaign.worker.explore", killed)
     result = perform_task(Task("hunt", 1, Stream("kvcore", "explore", "all", "1"), str(hits), 9.0))
     assert "here it dies" in result.error
     (left,) = hits.iterdir()

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fuzz.cli import app
-from fuzz.counterexample import read
+from fuzz.runs.counterexample import read
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = ROOT / "fuzz" / "scenarios" / "six_moments.json"

@@ -25,14 +25,14 @@ from typing import Any
 
 import pytest
 
-from fuzz import cluster as cluster_module
-from fuzz.cluster import Cluster, RayWorkers, connected
-from fuzz.counterexample import read
-from fuzz.outcome import CampaignResult
-from fuzz.plans import BadPlan, CampaignPlan, checked, overruled
-from fuzz.supervisor import Died, Done, Executor, ExecutorLost, Workers
+from fuzz.campaign import cluster as cluster_module
+from fuzz.campaign.cluster import Cluster, RayWorkers, connected
+from fuzz.campaign.outcome import CampaignResult
+from fuzz.campaign.plans import BadPlan, CampaignPlan, checked, overruled
+from fuzz.campaign.supervisor import Died, Done, Executor, ExecutorLost, Workers
+from fuzz.campaign.worker import Spool, Stream, Task, TaskResult, perform_task
+from fuzz.runs.counterexample import read
 from fuzz.tests.test_campaigns import ROOT, WALK, WITH_DEADLY, Told, fuzz, night, until
-from fuzz.worker import Spool, Stream, Task, TaskResult, perform_task
 
 needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed: pip install 'kvcore[ray]'")
 
@@ -402,6 +402,6 @@ def test_a_wrong_database_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> N
     for wrong in ("http://host/0", "redis://host:port/0"):
         with pytest.raises(BadPlan, match="give redis://host:port/0"):
             overruled(WALK, {"database": wrong})
-    monkeypatch.setattr("fuzz.plans.find_spec", lambda _: None)
+    monkeypatch.setattr("fuzz.campaign.plans.find_spec", lambda _: None)
     with pytest.raises(BadPlan, match=r"kvcore\[redis\]"):
         checked(replace(WALK, database="redis://host/0"))

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.compare import Comparison, compare, keep, markdown, render
-from fuzz.counterexample import read
-from fuzz.page import environment
-from fuzz.section import marks, replace_section
+from fuzz.campaign.compare import Comparison, compare, keep, markdown, render
+from fuzz.runs.counterexample import read
+from fuzz.show.markdown_section import marks, replace_section
+from fuzz.show.page import environment
 from reference import PROPERTIES
 
 

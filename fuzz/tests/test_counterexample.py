@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.counterexample import Counterexample, Unreadable, read, write
-from fuzz.run import Judging, perform
+from fuzz.runs.counterexample import Counterexample, Unreadable, read, write
+from fuzz.runs.perform import Judging, perform
 from properties.operations import Allocate, Append, Complete, Configuration, Dispatch, Fork, Free, Lookup, Truncate
 from properties.targets import load
 

@@ -21,12 +21,12 @@ from typer.testing import CliRunner, Result
 
 from fuzz.cli import app
 from fuzz.cli.common import Interruptible
-from fuzz.counterexample import read
+from fuzz.engines.walk import Walk
 from fuzz.explore import BadSpace, CannotResume, Changed, Explored, Plan, Space, explore, normal
 from fuzz.explore.expand import Expander
 from fuzz.explore.normal import Normal
-from fuzz.run import Judging, perform
-from fuzz.walk import Walk
+from fuzz.runs.counterexample import read
+from fuzz.runs.perform import Judging, perform
 from fuzz.zoo import find
 from properties.ledger import EVENTS
 from properties.operations import (

@@ -14,16 +14,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from fuzz import ci
-from fuzz.baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
-from fuzz.counterexample import Counterexample, read
-from fuzz.findings import Finding, Findings
-from fuzz.history import BadHistory, History
-from fuzz.outcome import CampaignResult
-from fuzz.page import render
-from fuzz.plans import READY, BadPlan, CampaignPlan, Keep, known_keys, ready
-from fuzz.signature import Symptom, akin, divergence, signature_of, symptom_of
-from fuzz.touched import STATES
+from fuzz.campaign import ci
+from fuzz.campaign.history import BadHistory, History
+from fuzz.campaign.outcome import CampaignResult
+from fuzz.campaign.plans import READY, BadPlan, CampaignPlan, Keep, known_keys, ready
+from fuzz.findings.baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
+from fuzz.findings.signature import Symptom, akin, divergence, signature_of, symptom_of
+from fuzz.findings.store import Finding, Findings
+from fuzz.runs.counterexample import Counterexample, read
+from fuzz.runs.state_coverage import STATES
+from fuzz.show.page import render
 from properties.operations import Allocate, Complete, Configuration, Dispatch, Free, Lookup, Operation
 from reference import PROPERTIES
 
@@ -348,7 +348,7 @@ def test_a_plan_goes_through_json(name: str) -> None:
     ],
 )
 def test_a_wrong_plan_says_what_is_allowed(text: str, said: str, tmp_path: Path) -> None:
-    from fuzz.plans import overruled
+    from fuzz.campaign.plans import overruled
 
     path = tmp_path / "night.toml"
     path.write_text(text)

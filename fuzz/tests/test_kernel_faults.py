@@ -17,7 +17,7 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from fuzz.tests import kernel_layers as layers
+from fuzz.tools import kernel_layers as layers
 from fuzz.zoo import Bug, kernel_bugs
 from properties.attention.cases import Case
 from properties.attention.checks import Blind, Checker, poison_is_seen
@@ -101,7 +101,7 @@ def test_the_machine_kills_it(fault: Bug) -> None:
 @pytest.fixture(scope="module")
 def beyond() -> dict[str, list[str]]:
     """For each fault of addresses what became of its scenario; "" is for the kernels as they are, in all scenarios."""
-    command = [sys.executable, "-m", "fuzz.tests.kernel_layers", "--large"]
+    command = [sys.executable, "-m", "fuzz.tools.kernel_layers", "--large"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     return {name: found for name, *found in map(json.loads, done.stdout.splitlines())}

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from fuzz.lanes import Lanes, Range
-from fuzz.supervisor import Died
-from fuzz.worker import UNITS, Stream, Task, TaskResult
+from fuzz.campaign.streams import Lanes, Range
+from fuzz.campaign.supervisor import Died
+from fuzz.campaign.worker import UNITS, Stream, Task, TaskResult
 
 WALK = Stream("kvcore", "walk", "all", "1")
 HYPOTHESIS = Stream("kvcore", "hypothesis", "all", "1")

@@ -8,8 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from fuzz import mutants
-from fuzz.mutants import SUITES, Mutant, Review, Suite, changed_lines, compare, is_message, read_results, read_reviews
+from fuzz.tools import mutants
+from fuzz.tools.mutants import (
+    SUITES,
+    Mutant,
+    Review,
+    Suite,
+    changed_lines,
+    compare,
+    is_message,
+    read_results,
+    read_reviews,
+)
 
 ROOT = Path(__file__).parents[2]
 

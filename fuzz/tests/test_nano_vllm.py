@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from fuzz.counterexample import Counterexample
-from fuzz.engines import Tally
-from fuzz.engines import swarm as walk
-from fuzz.run import Judging
-from fuzz.shrink import shrink
+from fuzz.engines.engines import Tally
+from fuzz.engines.engines import swarm as walk
+from fuzz.findings.shrink import shrink
+from fuzz.runs.counterexample import Counterexample
+from fuzz.runs.perform import Judging
 from properties.operations import Allocate, Append, Complete, Configuration, Dispatch, Free, Operation
 from properties.session import Session
 from properties.target import TargetFactory

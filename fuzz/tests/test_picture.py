@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from fuzz.chart import chart, curves, heat, logarithmic, stacks
-from fuzz.counterexample import Counterexample, read
-from fuzz.page import pictured, render, render_history, render_picture
-from fuzz.picture import NotDrawn, layout, named_blocks, picture
-from fuzz.run import Judging
-from fuzz.tests.browser import NAMES, Browser, chromium
-from fuzz.tests.pictures import EARLY, FORKED, long
+from fuzz.runs.counterexample import Counterexample, read
+from fuzz.runs.perform import Judging
+from fuzz.show.chart import chart, curves, heat, logarithmic, stacks
+from fuzz.show.page import pictured, render, render_history, render_picture
+from fuzz.show.picture import NotDrawn, layout, named_blocks, picture
+from fuzz.tools.browser import NAMES, Browser, chromium
+from fuzz.tools.pictures import EARLY, FORKED, long
 from fuzz.zoo import find
 from properties.ledger import EVENTS
 from properties.operations import Allocate, Complete, Configuration, Dispatch, Free

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from fuzz.engines import Tally, hypothesis, swarm
-from fuzz.run import Judging
+from fuzz.engines.engines import Tally, hypothesis, swarm
+from fuzz.runs.perform import Judging
 from properties.ledger import EVENTS
 from properties.targets import load
 from reference import Policy
@@ -85,7 +85,7 @@ def first_met(seed: str) -> dict[str, int]:
 
 def test_an_event_that_never_comes_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above can fail: with no resets there are none with live requests."""
-    from fuzz import walk
+    from fuzz.engines import walk
 
     monkeypatch.setattr(walk, "KINDS", {**walk.KINDS, "reset": 0})
     met = first_met("quality/1")

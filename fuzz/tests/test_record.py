@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from fuzz.cli import app
-from fuzz.counterexample import Unreadable, read
+from fuzz.engines.walk import Walk
 from fuzz.record import Recorder
-from fuzz.run import Judging, perform
+from fuzz.runs.counterexample import Unreadable, read
+from fuzz.runs.perform import Judging, perform
 from fuzz.tests import nano
-from fuzz.walk import Walk
 from properties.operations import Allocate, Append, Configuration, Dispatch, Operation
 from properties.session import Session
 from properties.target import TargetFactory

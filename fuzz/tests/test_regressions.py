@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.counterexample import read
-from fuzz.run import perform
+from fuzz.runs.counterexample import read
+from fuzz.runs.perform import perform
 from properties.targets import load
 
 FOLDERS = [Path(__file__).parents[1] / name for name in ("regressions", "scenarios")]

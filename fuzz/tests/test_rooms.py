@@ -36,19 +36,18 @@ EXCEPTIONS = {
     # vLLM and SGLang themselves are imported by name, when asked for: they are never needed.
     "properties/targets/vllm_kernels.py": {"numpy", "torch", "triton"},
     "properties/targets/sglang_kernels.py": {"numpy", "torch"},
-    "fuzz/guided.py": {"atheris"},  # an optional extra, in a process of its own
-    "fuzz/cluster.py": {"ray"},  # optional extras, both
-    "fuzz/examples.py": {"hypothesis", "redis"},
-    "fuzz/planting.py": {"kvcore"},  # plants faults in its source
+    "fuzz/engines/guided.py": {"atheris"},  # an optional extra, in a process of its own
+    "fuzz/campaign/cluster.py": {"ray"},  # optional extras, both
+    "fuzz/engines/hypothesis_database.py": {"hypothesis", "redis"},
+    "fuzz/audit/planting.py": {"kvcore"},  # plants faults in its source
     "kvcore/storage.py": {"torch"},
     "kvcore/attention.py": {"torch"},
     "kvcore/kernels/calls.py": {"torch", "triton"},
     "kvcore/kernels/cpu.py": {"torch"},
     "kvcore/kernels/attention.py": {"triton"},
     "kvcore/kernels/cache.py": {"triton"},
-    "kvcore/kernels/gates.py": {"torch", "triton", "typer", "rich"},  # a tool of its own
 }
-BENCHMARKS = "properties/benchmarks"  # measure the core itself too
+BENCHMARKS = "fuzz/benchmarks"  # measure the core itself too
 ATTENTION = "properties/attention/"  # checks kernels, with what they are made of
 GPU = "fuzz/gpu/"  # runs kvcore's kernels on a device
 
@@ -59,7 +58,7 @@ LIBRARIES = {
     "properties": set(),
     "fuzz": {"numpy", "typer", "rich", "jinja2"},
 }
-MAY_KNOW_HYPOTHESIS = ("properties/machines/", "properties/suite/", "fuzz/engines.py", "fuzz/guided.py")
+MAY_KNOW_HYPOTHESIS = ("properties/machines/", "properties/suite/", "fuzz/engines/engines.py", "fuzz/engines/guided.py")
 
 
 def imported(path: Path) -> set[str]:
@@ -102,8 +101,10 @@ def test_a_module_imports_only_what_its_room_may_know(path: Path) -> None:
 @pytest.mark.parametrize(
     "modules",
     [
-        "fuzz.walk, fuzz.run, fuzz.shrink, fuzz.counterexample, fuzz.engines, fuzz.show, fuzz.trace",
-        "fuzz.worker, fuzz.supervisor, fuzz.cluster, fuzz.nightly, fuzz.findings, fuzz.baseline, fuzz.history, fuzz.ci",
+        "fuzz.engines.walk, fuzz.engines.engines, fuzz.runs.perform, fuzz.runs.counterexample, fuzz.findings.shrink",
+        "fuzz.show.timeline, fuzz.traces.trace",
+        "fuzz.campaign.worker, fuzz.campaign.supervisor, fuzz.campaign.cluster, fuzz.campaign.campaign",
+        "fuzz.findings.store, fuzz.findings.baseline, fuzz.campaign.history, fuzz.campaign.ci",
         "fuzz.cli",
         "properties.session, properties.operations, properties.target, properties.laws, properties.targets.kvcore",
         "kvcore",

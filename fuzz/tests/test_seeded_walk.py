@@ -1,15 +1,15 @@
 """Short seeded walks over kvcore, judged fully and blind: the first tests that a mutant of either room has to pass.
 
-They are here for `fuzz.mutants`, small enough to be run once a mutant. What they find in a healthy checkout would be a
-real defect all the same.
+They are here for `fuzz.tools.mutants`, small enough to be run once a mutant. What they find in a healthy checkout would
+be a real defect all the same.
 """
 
 from __future__ import annotations
 
 import pytest
 
-from fuzz.engines import Tally, swarm
-from fuzz.run import Judging
+from fuzz.engines.engines import Tally, swarm
+from fuzz.runs.perform import Judging
 from properties.targets import load
 
 MODES = {"full": Judging(), "blind": Judging(outside=True, exact=False)}

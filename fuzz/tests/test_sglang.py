@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from fuzz.engines import Tally
-from fuzz.engines import swarm as walk
-from fuzz.run import Judging
+from fuzz.engines.engines import Tally
+from fuzz.engines.engines import swarm as walk
+from fuzz.runs.perform import Judging
 from properties.moves import NAMESPACES, Moves, Swarm
 from properties.operations import (
     Allocate,

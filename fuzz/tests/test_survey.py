@@ -13,9 +13,9 @@ pytest.importorskip("triton")
 
 import typer
 
-from fuzz.attention import check_one
-from fuzz.section import marks
-from fuzz.survey import main, run_survey, survey_case
+from fuzz.engines.attention import check_one
+from fuzz.show.markdown_section import marks
+from fuzz.tools.survey import main, run_survey, survey_case
 from properties.attention.cases import Case
 from properties.attention.kernels import AXES
 

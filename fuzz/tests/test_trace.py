@@ -13,15 +13,15 @@ from typing import Any
 
 import pytest
 
-from fuzz import trace
-from fuzz.trace import MAX_HASH_ID, Request, Schedule, Stalled, TraceError, expand, read_trace, run_trace
-from fuzz.traces import make
+from fuzz.tools import make_trace
+from fuzz.traces import trace
+from fuzz.traces.trace import MAX_HASH_ID, Request, Schedule, Stalled, TraceError, expand, read_trace, run_trace
 from properties.operations import Allocate, Append, Complete, Configuration, Dispatch, Free, Operation
 from properties.session import Outcome
 from properties.target import Target
 from properties.targets import load
 
-FILE = Path(trace.__file__).with_name("traces") / "multi_turn.jsonl"
+FILE = Path(trace.__file__).with_name("multi_turn.jsonl")
 DONE = Outcome("done")
 NO_ROOM = Outcome("refused", "OutOfBlocks")
 
@@ -314,7 +314,7 @@ def test_parameters_below_one_are_refused(name: str) -> None:
 
 
 def test_the_generator_reproduces_the_committed_trace() -> None:
-    text = make.make()
+    text = make_trace.make()
     assert FILE.read_bytes() == text.encode()
     assert len(text) < 100_000
     made = read_trace(FILE)

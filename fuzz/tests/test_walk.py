@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fuzz.engines import Tally, swarm
-from fuzz.run import Judging, perform
-from fuzz.walk import Limits, Walk, draw_configuration
+from fuzz.engines.engines import Tally, swarm
+from fuzz.engines.walk import Limits, Walk, draw_configuration
+from fuzz.runs.perform import Judging, perform
 from properties.operations import OPERATIONS, REUSES, Configuration
 from properties.target import Capability, Target
 from properties.targets import load

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from fuzz import zoo
-from fuzz.counterexample import Counterexample
-from fuzz.engines import Tally, swarm
-from fuzz.planting import Change, DoesNotApply, plant
-from fuzz.run import Judging, perform
-from fuzz.shrink import shrink
+from fuzz.audit.planting import Change, DoesNotApply, plant
+from fuzz.engines.engines import Tally, swarm
+from fuzz.findings.shrink import shrink
+from fuzz.runs.counterexample import Counterexample
+from fuzz.runs.perform import Judging, perform
 from fuzz.zoo import Bug, InvalidBug, allocator_bugs, find, kernel_bugs
 from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
@@ -100,7 +100,7 @@ def test_every_kernel_bug_applies() -> None:
 
 
 def test_the_regression_of_the_rare_one_still_shows_it() -> None:
-    from fuzz.counterexample import read
+    from fuzz.runs.counterexample import read
 
     stored = read(Path(__file__).parents[1] / "regressions" / "copy_source_outlives_prefix.json")
     run = perform(find("KC-3").factory(), stored.configuration, stored.operations, stored.judging, strict=True)
@@ -137,7 +137,7 @@ def test_a_planted_copy_has_its_source_and_leaves_nothing_behind(tmp_path: Path)
     """No file is left of a killed process; tracebacks and `inspect` show the changed text."""
     code = """
 import inspect, os, signal, traceback
-from fuzz.planting import Change, plant
+from fuzz.audit.planting import Change, plant
 core = plant([Change("pool.py", "popleft = self.free.popleft", "popleft = self.planted")])
 assert inspect.getsource(core.pool.BlockPool).startswith("class BlockPool:")
 pool = core.pool.BlockPool(1)

@@ -1,8 +1,8 @@
 """The zoo: defects that real block managers and kernels have had, as small changes of kvcore's source.
 
 One TOML file a bug: what it is, where it was reported, what it breaks, which property ought to kill it, and the change
-itself, as text that occurs exactly once in a file of kvcore. Production code carries no switches; `fuzz.planting` makes
-a changed copy. A change that no longer applies is an error wherever the zoo is read, never a skip.
+itself, as text that occurs exactly once in a file of kvcore. Production code carries no switches; `fuzz.audit.planting`
+makes a changed copy. A change that no longer applies is an error wherever the zoo is read, never a skip.
 
 Every bug is a target, too: `--target fuzz.zoo:NV-1` drives kvcore with that bug planted.
 
@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fuzz.planting import Change, changed, plant, planted
+from fuzz.audit.planting import Change, changed, plant, planted
 from properties.target import TargetFactory
 from reference import PROPERTIES
 

@@ -1,0 +1,150 @@
+"""What workers die of: the unit that one was at is done again, with its operations written down, and becomes a finding.
+
+Of deaths alike, the first few are looked at and the others counted. Each is a hit on disk before anything else, though
+as yet without its operations: the seed and the unit give them.
+
+This room may not know: which task is next, streams' parts, how workers are run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from reference import Crash
+
+from ..findings.signature import Symptom, signature_of
+from ..findings.store import Finding
+from ..runs.isolated import FATAL
+from .folder import Folder, forget
+from .outcome import CampaignResult, Show
+from .queue import Agenda
+from .supervisor import Died
+from .triage import Keeper
+from .worker import REPLAYS, Stream, Task, recorded
+
+__all__ = ["Autopsies"]
+
+_AUTOPSIES = 2
+"""Deaths alike whose operations are looked for; later ones are counted."""
+
+
+@dataclass(slots=True)
+class _Death:
+    """A unit that a worker died of. file: where its operations are written down. hit: what stands for it until then.
+    died, tried: how many autopsies ended like it, and how many there were. hits: of this and of those alike."""
+
+    stream: Stream
+    unit: int
+    how: str
+    file: Path
+    hit: Path
+    died: int = 0
+    tried: int = 0
+    hits: int = 1
+
+    @property
+    def reproduced(self) -> Path:
+        """The operations of an autopsy that ended like it."""
+        return self.file.with_suffix(".died")
+
+
+class Autopsies:
+    """Of one campaign."""
+
+    def __init__(self, keeper: Keeper, folder: Folder, agenda: Agenda, result: CampaignResult, show: Show) -> None:
+        self._keeper = keeper
+        self._folder = folder
+        self._agenda = agenda
+        self._result = result
+        self._show = show
+        self._waiting: list[_Death] = []
+        self._under_way: dict[int, _Death] = {}  # by task
+        self._alike: dict[tuple[str, str, str], list[_Death | Finding]] = {}
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._waiting)
+
+    def next(self) -> Task:
+        """An autopsy of the first that is waiting. One at a time of each death: the next is begun when this one has
+        ended."""
+        death = self._waiting.pop(0)
+        seconds = 2 * self._result.plan.hang
+        task = self._agenda.make("autopsy", death.stream, first=death.unit, seconds=seconds, path=str(death.file))
+        self._under_way[task.number] = death
+        return task
+
+    def died(self, died: Died) -> None:
+        """A worker died of a hunt."""
+        task = died.task
+        assert task.stream is not None
+        unit = max(died.unit, task.first)
+        alike = self._alike.setdefault((task.stream.target, task.stream.engine, died.how), [])
+        if len(alike) < _AUTOPSIES:
+            hit = self._folder.hits / f"{Crash.id}-death-{task.number}-{unit}.json"
+            self._folder.save_hit(recorded(Path(os.devnull), task.stream, unit, f"{FATAL}{died.how}"), hit)
+            file = self._folder.spool / f"autopsy-{task.number}.jsonl"
+            death = _Death(task.stream, unit, died.how, file, hit)
+            alike.append(death)
+            self._waiting.append(death)
+            return
+        first = alike[0]
+        if isinstance(first, Finding):
+            self._keeper.hit_again(first)
+        else:
+            first.hits += 1
+
+    def done(self, task: Task, how: str) -> None:
+        """An autopsy has ended; how: what its worker died of, "" if it did not."""
+        death = self._under_way.pop(task.number)
+        death.tried += 1
+        death.died += how == death.how
+        if how == death.how and death.file.exists():  # it may have died before it could begin
+            shutil.copyfile(death.file, death.reproduced)
+        if death.tried < REPLAYS:
+            self._waiting.insert(0, death)
+        else:
+            self._file(death)
+
+    def end(self) -> None:
+        """What is known of those that there was no time for is kept."""
+        for death in (*self._waiting, *self._under_way.values()):
+            self._file(death)
+
+    def _file(self, death: _Death) -> None:
+        """What is known of a death, as a finding."""
+        devices = self._result.plan.devices
+        message = f"{FATAL}{death.how}"
+        found = recorded(death.reproduced if death.died else death.file, death.stream, death.unit, message)
+        if devices:
+            found = replace(found, device=f"one of the CUDA devices {', '.join(devices)}")
+        if not death.died:
+            # All that the unit did; which operation it was is not known.
+            found = replace(found, at=None, note="the worker's process died once, and not when the unit was run again")
+        signature = signature_of(found)
+        if not death.died:
+            signature = replace(signature, operation="unknown")
+        finding = self._keeper.file(
+            Symptom(signature),
+            found,
+            found,
+            replays=f"{death.died} of {death.tried}" if death.tried else "not replayed",
+            hits=death.hits,
+            after=self._result.tally.operations,
+        )
+        if finding is not None:
+            if finding.hits == death.hits:
+                self._show.filed(finding, first=True)
+            self._keeper.without_device(finding)
+            # What dies every time is shrunk in forked processes; what hangs would cost seconds for each of hundreds.
+            sure = death.died == REPLAYS and finding.counterexample == found and len(found.operations) > 1
+            if sure and not devices and not death.how.startswith("hung"):
+                self._keeper.reduce(finding)
+            for alike in self._alike.values():
+                alike[:] = [finding if one is death else one for one in alike]
+        forget(death.hit)
+        forget(death.file)
+        forget(death.reproduced)

@@ -1,0 +1,137 @@
+"""What is known already: the findings that a team has accepted, and those that were mended, in one file to commit.
+
+| in the file | found again | not found, and its operations run clean | what a campaign says |
+|---|---|---|---|
+| - | yes | - | new |
+| known | yes, or its operations still fail | - | known |
+| known | no | yes | fixed |
+| fixed | yes, or its operations fail again | - | regressed |
+
+Each entry carries its counterexample, so that a campaign can ask at its beginning what has become of it, and all
+signatures by which it was met. What is met in a way that is in no entry, but akin to a known one, is known as well, as
+long as the known one still fails; akin to what was mended, it is new.
+
+This room may not know: how findings are made, folders of findings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..runs.counterexample import Counterexample, Unreadable, as_text, parsed
+from ..runs.files import put
+from .signature import Signature, Symptom, akin, symptom_of
+
+__all__ = ["FIXED", "KNOWN", "NEW", "REGRESSED", "BadBaseline", "Baseline", "Entry"]
+
+NEW, KNOWN, FIXED, REGRESSED = "new", "known", "fixed", "regressed"
+
+
+class BadBaseline(ValueError):
+    """The file is no baseline. Says which file and what is wrong."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One accepted finding. status: known or fixed. symptoms: all ways in which it was met, the signature's first."""
+
+    signature: Signature
+    counterexample: Counterexample
+    status: str = KNOWN
+    note: str = ""
+    symptoms: tuple[Symptom, ...] = ()
+
+    def has(self, signature: Signature) -> bool:
+        return any(one.signature == signature for one in self.symptoms)
+
+
+@dataclass
+class Baseline:
+    """By the id of the signature."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+
+    def match(self, symptom: Symptom, mended: Iterable[str] = ()) -> Entry | None:
+        """The entry that a finding made now belongs to: of its signature, that was met in this way, or, if it is known
+        and not among the `mended`, akin. O(entries)."""
+        entry = self.entries.get(symptom.signature.id)
+        if entry is not None:
+            return entry
+        every = [self.entries[id] for id in sorted(self.entries)]
+        for entry in every:
+            if entry.has(symptom.signature):
+                return entry
+        alive = (entry for entry in every if entry.status == KNOWN and entry.signature.id not in set(mended))
+        return next((entry for entry in alive if any(akin(one, symptom) for one in entry.symptoms)), None)
+
+    def status(self, symptom: Symptom, mended: Iterable[str] = ()) -> tuple[str, str]:
+        """(status of a finding that was made now, id of the entry that says so or "")."""
+        entry = self.match(symptom, mended)
+        if entry is None:
+            return NEW, ""
+        return KNOWN if entry.status == KNOWN else REGRESSED, entry.signature.id
+
+    def accept(self, symptoms: Sequence[Symptom], counterexample: Counterexample, known_as: str = "") -> None:
+        """From now on it is known, in all these ways; a note that somebody wrote stays. known_as: the entry that it is
+        another way to meet."""
+        signature = symptoms[0].signature
+        before = self.entries.get(known_as) or self.entries.get(signature.id)
+        if before is None:
+            self.entries[signature.id] = Entry(signature, counterexample, KNOWN, "", tuple(symptoms))
+            return
+        ways = [*before.symptoms, *(one for one in symptoms if not before.has(one.signature))]
+        stored = counterexample if before.signature == signature else before.counterexample
+        self.entries[before.signature.id] = Entry(before.signature, stored, KNOWN, before.note, tuple(ways))
+
+    def mend(self, ids: Iterable[str]) -> None:
+        """These no longer fail: to be found again is a regression."""
+        for id in ids:
+            if id in self.entries:
+                self.entries[id] = replace(self.entries[id], status=FIXED)
+
+    def write(self, path: Path) -> Path:
+        """Whole or not at all; the same entries give the same bytes."""
+        entries = [
+            {
+                "signature": entry.signature.to_json(),
+                "status": entry.status,
+                "note": entry.note,
+                "symptoms": [symptom.to_json() for symptom in entry.symptoms],
+                "counterexample": json.loads(as_text(entry.counterexample)),
+            }
+            for _, entry in sorted(self.entries.items())
+        ]
+        return put(path, json.dumps({"schema": 1, "findings": entries}, indent=1) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Baseline:
+        """The one in `path`; an empty one if there is no such file. Raises BadBaseline."""
+        if not path.exists():
+            return cls()
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data["schema"] != 1:
+                raise BadBaseline(f"{path}: schema is {data['schema']!r}; this version reads 1")
+            return cls({entry.signature.id: entry for entry in map(_entry, data["findings"])})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if isinstance(error, BadBaseline):
+                raise
+            raise BadBaseline(f"{path}: not a baseline, which `python -m fuzz accept` writes: {error}") from None
+
+
+def _entry(data: Any) -> Entry:
+    if data["status"] not in (KNOWN, FIXED):
+        raise ValueError(f"status is {data['status']!r}; known or fixed is allowed")
+    try:
+        counterexample = parsed(json.dumps(data["counterexample"]), Path("its counterexample"))
+    except Unreadable as error:
+        raise ValueError(str(error)) from None
+    signature = Signature.from_json(data["signature"])
+    symptoms = tuple(Symptom.from_json(one) for one in data.get("symptoms", ()))
+    if not symptoms:  # of an older version
+        symptoms = (symptom_of(counterexample, signature),)
+    return Entry(signature, counterexample, data["status"], str(data.get("note", "")), symptoms)

@@ -1,0 +1,212 @@
+"""What makes two findings one: the signature.
+
+(property, kind of divergence, kind of operation at the violation, class of the configuration, target). The kind of
+divergence is the message with everything taken out that another run of the same bug would have otherwise: numbers,
+names, ids, lists, addresses, paths. Never in it: seeds, line numbers, sizes, how it was found.
+
+One bug has several signatures: it is met by several operations, breaks several properties, in several configurations.
+Each of these is a *symptom*, and `akin` says which symptoms are taken for one bug. That is a guess from outside, by
+three signs (docs/campaigns.md has how often each way of being wrong was measured).
+
+This room may not know: files of findings, baselines, any core.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from properties.operations import Configuration, Operation
+
+from ..runs.counterexample import Counterexample
+
+__all__ = ["Signature", "Symptom", "akin", "configuration_class", "divergence", "signature_of", "symptom_of"]
+
+DRAIN = "drain"
+"""Stands for the kind of operation where the state after all of them is at fault."""
+
+_RULES: tuple[tuple[re.Pattern[str], str], ...] = (
+    (re.compile(r"0x[0-9a-fA-F]+"), "ADDRESS"),
+    (re.compile(r"(?:/[^\s/'\"]+)+/"), ""),  # folders; a file's own name stays
+    # A quote begins a name; after a letter it is an apostrophe.
+    (re.compile(r"(?<![A-Za-z])b?'(?:\\.|[^'\\])*'|(?<![A-Za-z])b?\"(?:\\.|[^\"\\])*\""), "NAME"),
+    (re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?"), "N"),
+    (re.compile(r"\b(?:True|False|None)\b"), "N"),
+    # What is left of lists and mappings holds nothing but the above. Innermost first, so the rule is applied again.
+    (re.compile(r"[\[({](?:N|NAME|LIST|[\s,:=])*[\])}]"), "LIST"),
+    (re.compile(r"[\[({](?:N|NAME|LIST|[\s,:=])*[\])}]"), "LIST"),
+    (re.compile(r"[\[({](?:N|NAME|LIST|[\s,:=])*[\])}]"), "LIST"),
+    (re.compile(r"\bLIST(?:[\s,]+LIST)+"), "LIST"),
+    (re.compile(r"\s+"), " "),
+)
+
+
+def divergence(message: str) -> str:
+    """The kind of divergence that `message` tells of. O(message).
+
+    >>> divergence("'r0' hits block 8 (logical 3) for tokens [0, 1]; it holds [2]")
+    'NAME hits block N (logical N) for tokens LIST; it holds LIST'
+    """
+    for pattern, put in _RULES:
+        message = pattern.sub(put, message)
+    return message.strip()
+
+
+def configuration_class(configuration: Configuration) -> str:
+    """What of a configuration tells bugs apart: the rules that it sets, no sizes.
+
+    >>> configuration_class(Configuration(num_blocks=7))
+    'last_block, caching'
+    """
+    return f"{configuration.reuse}, {'caching' if configuration.caching else 'no caching'}"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """See the head of this module."""
+
+    property_id: str
+    divergence: str
+    operation: str
+    configuration: str
+    target: str
+
+    @property
+    def id(self) -> str:
+        """Eight hexadecimal digits that are this signature's on every machine."""
+        return hashlib.sha256(json.dumps(asdict(self)).encode()).hexdigest()[:8]
+
+    @property
+    def name(self) -> str:
+        """What a finding's folder is called."""
+        return f"{self.property_id}-{self.id}"
+
+    def __str__(self) -> str:
+        return f"{self.property_id} at {self.operation} on {self.target} ({self.configuration}): {self.divergence}"
+
+    def to_json(self) -> dict[str, str]:
+        return {
+            "id": self.id,
+            "property": self.property_id,
+            "divergence": self.divergence,
+            "operation": self.operation,
+            "configuration": self.configuration,
+            "target": self.target,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Signature:
+        """What `to_json` wrote. Raises KeyError or TypeError."""
+        return cls(
+            str(data["property"]),
+            str(data["divergence"]),
+            str(data["operation"]),
+            str(data["configuration"]),
+            str(data["target"]),
+        )
+
+    def alike(self, other: Signature) -> bool:
+        """Do both tell of the same divergence of the same property, perhaps met by another operation?"""
+        return (self.property_id, self.divergence, self.target) == (other.property_id, other.divergence, other.target)
+
+
+def signature_of(found: Counterexample) -> Signature:
+    """The signature of a counterexample: of a shrunk one it is the bug's, of any other a first guess. O(message)."""
+    return Signature(
+        found.property_id or "",
+        divergence(found.message),
+        _kind(found.operations, found.at),
+        configuration_class(found.configuration),
+        found.target,
+    )
+
+
+def _kind(operations: Sequence[Operation], at: int | None) -> str:
+    return operations[at].op if at is not None and 0 <= at < len(operations) else DRAIN
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """One way to meet a bug.
+
+    leads_to: the signature that its counterexample ends at where any violation will do; None if that was not tried.
+    kinds: of its operations, in the order of the alphabet, a lookup taken for the allocation that hits the same; () if
+    it was not shrunk at all. shrunk: to the end.
+    """
+
+    signature: Signature
+    leads_to: Signature | None = None
+    kinds: tuple[str, ...] = ()
+    shrunk: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        leads = self.leads_to
+        return {
+            "signature": self.signature.to_json(),
+            "leads_to": leads.to_json() if leads is not None else None,
+            "kinds": list(self.kinds),
+            "shrunk": self.shrunk,
+        }
+
+    @classmethod
+    def from_json(cls, data: Any) -> Symptom:
+        """What `to_json` wrote. Raises KeyError or TypeError."""
+        leads = data["leads_to"]
+        return cls(
+            Signature.from_json(data["signature"]),
+            Signature.from_json(leads) if leads is not None else None,
+            tuple(str(kind) for kind in data["kinds"]),
+            bool(data["shrunk"]),
+        )
+
+
+def symptom_of(
+    found: Counterexample,
+    signature: Signature | None = None,
+    *,
+    end: Counterexample | None = None,
+    shrunk: bool = True,
+) -> Symptom:
+    """The symptom of a counterexample that was shrunk, perhaps to the end. end: what `shrink.slipped` made of it.
+    O(operations)."""
+    kinds = sorted("allocate" if operation.op == "lookup" else operation.op for operation in found.operations)
+    leads_to = signature_of(end) if end is not None else None
+    return Symptom(signature or signature_of(found), leads_to, tuple(kinds), shrunk)
+
+
+def akin(one: Symptom, other: Symptom) -> bool:
+    """Are both of one bug, as far as can be told? Symmetric, not transitive. O(operations).
+
+    - They tell of the same divergence of the same property, and their operations are the same but for one or two, or
+      one in another's place: the same fault in another operation's, or another configuration's, clothes. What was not
+      shrunk to the end may have more.
+    - They are met by the same operation, and one of them leads to the other's divergence there.
+    - They are of the same operations in another order: what is freed, then completed, or completed, then freed.
+    """
+    if one.signature.target != other.signature.target:
+        return False
+    if one.signature.alike(other.signature) and (_near(one, other) or not (one.shrunk and other.shrunk)):
+        return True
+    if _leads(one, other) or _leads(other, one):
+        return True
+    return bool(one.kinds) and one.kinds == other.kinds
+
+
+def _leads(one: Symptom, other: Symptom) -> bool:
+    """Does the one end as the other, with nothing but the operation that met it? What is met elsewhere is more often
+    another bug, which a shorter list only laid bare."""
+    end = one.leads_to
+    if end is None or not end.alike(other.signature):
+        return False
+    return end.operation == one.signature.operation == other.signature.operation
+
+
+def _near(one: Symptom, other: Symptom) -> bool:
+    """The same operations but for two, one in another's place counted as two."""
+    first, second = Counter(one.kinds), Counter(other.kinds)
+    return ((first - second) + (second - first)).total() <= 2

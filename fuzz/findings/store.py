@@ -1,0 +1,401 @@
+"""A folder of findings, one directory each, that survives whatever wrote it.
+
+    findings/OWNERSHIP-1a2b3c4d/
+        counterexample.json   shrunk; `python -m fuzz replay` reads it
+        finding.json          signature, status, hits, replays, seeds, when first and last seen
+        found.json            as it was found; found-2.json, ... : other runs that shrank to the same
+        variants/REFERENCES-5e6f7a8b.json   the same bug as it was met in another way: another signature, akin to it
+        test_ownership_1a2b3c4d.py   a pytest test that fails while the bug is there
+        state.txt             each operation up to the violation, with the blocks
+        README.md             all of this for a person
+
+The counterexample is written first: a directory with nothing but that is a finding, too.
+
+This room may not know: campaigns, workers, the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from properties.operations import Operation
+from reference import PROPERTIES
+
+from ..campaign.plans import Keep
+from ..runs.counterexample import Counterexample, Unreadable, read, write
+from ..runs.files import put
+from ..runs.isolated import CLEAN, NOT_RUN, OTHER, SAME, Replayed
+from ..show.timeline import describe
+from .baseline import FIXED, KNOWN, NEW, REGRESSED
+from .signature import Signature, Symptom, akin, signature_of, symptom_of
+
+__all__ = ["Finding", "Findings", "NotAFinding", "pytest_text", "promote"]
+
+_SEEDS = 10
+"""Seeds that are remembered for each finding, the first ones."""
+
+
+class NotAFinding(ValueError):
+    """Neither a finding's directory nor a counterexample. Says what was looked for."""
+
+
+@dataclass
+class Finding:
+    """One bug, however often and in however many ways it was hit.
+
+    signature: of the way that was met first, which names it; symptoms: of all, that one first. hits: in this campaign.
+    total: in all that wrote to this folder. replays: "3 of 3", "1 of 3" (flaky), or "not replayed". known_as: the id
+    under which the baseline knows it, if that is another. stale: its own operations run clean by now. interpreted: of
+    what was found on a device, what its operations do on the CPU; None if that was not tried.
+    """
+
+    signature: Signature
+    counterexample: Counterexample
+    directory: Path
+    status: str = NEW
+    hits: int = 0
+    total: int = 0
+    replays: str = "not replayed"
+    length_found: int = 0
+    found_after: int = 0
+    first_seen: str = ""
+    last_seen: str = ""
+    seeds: list[str] = field(default_factory=list)
+    symptoms: list[Symptom] = field(default_factory=list)
+    examples: int = 0
+    state: str = ""
+    known_as: str = ""
+    stale: bool = False
+    interpreted: Replayed | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.directory / "counterexample.json"
+
+    @property
+    def interpreter(self) -> dict[str, str] | None:
+        """For what was found on a device: whether it is to be seen without one. None for everything else."""
+        if not self.counterexample.device:
+            return None
+        told = self.interpreted or Replayed(NOT_RUN, "there was no time")
+        words = {
+            SAME: "reproduces in the interpreter, on the CPU",
+            CLEAN: "passes in the interpreter, on the CPU: the device is needed to see it",
+            OTHER: f"breaks another property in the interpreter: {told.said}",
+            NOT_RUN: f"not replayed in the interpreter: {told.said}",
+        }
+        return {"outcome": told.outcome, "said": told.said, "told": words[told.outcome]}
+
+    @property
+    def variants(self) -> list[Symptom]:
+        """The other ways in which it was met."""
+        return [symptom for symptom in self.symptoms if symptom.signature != self.signature]
+
+    def variant_path(self, signature: Signature) -> Path:
+        """Where the counterexample of a variant is."""
+        return self.directory / "variants" / f"{signature.name}.json"
+
+    def to_json(self) -> dict[str, Any]:
+        """As in finding.json and in a campaign's summary."""
+        found = self.counterexample
+        return {
+            "signature": self.signature.to_json(),
+            "status": self.status,
+            "hits": self.hits,
+            "hits_in_all": self.total,
+            "replays": self.replays,
+            "directory": str(self.directory),
+            "file": f"{self.directory.name}/{self.path.name}",
+            "property": found.property_id,
+            "message": found.message,
+            "operations": len(found.operations),
+            "operations_when_found": self.length_found,
+            "found_after_operations": self.found_after,
+            "engine": found.engine,
+            "seed": found.seed,
+            "seeds": self.seeds,
+            "symptoms": [symptom.to_json() for symptom in self.symptoms],
+            "variants": [
+                {
+                    "signature": variant.signature.to_json(),
+                    "said": str(variant.signature),
+                    "replay": f"python -m fuzz replay {self.variant_path(variant.signature)}",
+                }
+                for variant in self.variants
+            ],
+            "known_as": self.known_as,
+            "device": found.device,
+            "interpreter": self.interpreter,
+            "first_seen": self.first_seen,
+            "last_seen": self.last_seen,
+            "replay": f"python -m fuzz replay {self.path}",
+        }
+
+
+class Findings:
+    """The folder. now: the time, for dates only."""
+
+    def __init__(self, folder: Path, keep: Keep, now: datetime) -> None:
+        self.folder = folder
+        self.keep = keep
+        self._now = now
+        self.by_id: dict[str, Finding] = {}
+        for path in sorted(folder.glob("*/counterexample.json")):
+            finding = _stored(path)
+            if finding is not None:
+                self.by_id[finding.signature.id] = finding
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.by_id.values())
+
+    def now(self) -> list[Finding]:
+        """Those hit in this campaign, in the order of their first hit."""
+        return [finding for finding in self.by_id.values() if finding.hits]
+
+    def like(self, symptom: Symptom) -> Finding | None:
+        """The finding that `symptom` belongs to, if there is one: the same signature before all, else the first that
+        it is akin to and that still fails as far as is known. O(findings)."""
+        id = symptom.signature.id
+        exact = self.by_id.get(id)
+        if exact is not None:
+            return exact
+        every = self.by_id.values()
+        for known in every:
+            if any(one.signature.id == id for one in known.symptoms):
+                return known
+        alive = (known for known in every if not known.stale and (known.hits or known.status != FIXED))
+        return next((known for known in alive if any(akin(one, symptom) for one in known.symptoms)), None)
+
+    def file(
+        self,
+        symptom: Symptom,
+        counterexample: Counterexample,
+        found: Counterexample,
+        *,
+        status: str,
+        replays: str,
+        state: str = "",
+        hits: int = 1,
+        found_after: int = 0,
+        known_as: str = "",
+    ) -> Finding:
+        """Keep it: a new directory, one more hit of what has one, or another way to meet that. `status` and `known_as`
+        are the symptom's own: those of a finding that it joins stay. Raises OSError. O(counterexample + findings)."""
+        signature = symptom.signature
+        finding = self.like(symptom)
+        if finding is None:
+            directory = self.folder / signature.name
+            finding = Finding(signature, counterexample, directory, length_found=len(found.operations))
+            finding.found_after, finding.known_as = found_after, known_as
+            finding.first_seen = self._now.isoformat(timespec="seconds")
+            write(counterexample, finding.path)
+            self.by_id[signature.id] = finding
+            finding.replays, finding.state = replays, state
+        elif signature.id == finding.signature.id:
+            if _better(counterexample, replays, finding):
+                write(counterexample, finding.path)
+                finding.counterexample, finding.replays, finding.state = counterexample, replays, state
+                finding.interpreted = None
+        elif not (path := finding.variant_path(signature)).exists():
+            write(counterexample, path)
+        _note(finding.symptoms, symptom)
+        if signature.id == finding.signature.id:
+            finding.status, finding.known_as = status, known_as
+        if finding.examples < self.keep.examples:
+            finding.examples += 1
+            name = "found.json" if finding.examples == 1 else f"found-{finding.examples}.json"
+            write(found, finding.directory / name)
+        self.hit(finding, hits, found.seed)
+        self.write(finding)
+        return finding
+
+    def shorten(self, finding: Finding, counterexample: Counterexample, symptom: Symptom) -> None:
+        """A shorter counterexample of the same, found later; what names the finding stays. Raises OSError."""
+        write(counterexample, finding.path)
+        finding.counterexample, finding.interpreted = counterexample, None
+        _note(finding.symptoms, replace(symptom, signature=finding.signature))
+        self.write(finding)
+
+    def hit(self, finding: Finding, hits: int, seed: str = "") -> None:
+        """It was hit so often again. `write` has yet to be called."""
+        finding.hits += hits
+        finding.total += hits
+        finding.last_seen = self._now.isoformat(timespec="seconds")
+        if seed and seed not in finding.seeds and len(finding.seeds) < _SEEDS:
+            finding.seeds.append(seed)
+
+    def write(self, finding: Finding) -> None:
+        """Bring its directory up to date. Raises OSError."""
+        directory = finding.directory
+        put(directory / "finding.json", json.dumps({"schema": 1, **finding.to_json()}, indent=2) + "\n")
+        put(directory / f"test_{_slug(finding.signature)}.py", pytest_text(finding.counterexample, finding.signature))
+        if finding.state:
+            put(directory / "state.txt", finding.state)
+        put(directory / "README.md", _readme(finding))
+
+    def tidy(self) -> list[str]:
+        """Delete what is too old or too much; returns a line for each directory that went. Never what is new or
+        regressed; the fixed go first, then the known, those not seen for longest first."""
+        gone = []
+        oldest = (self._now - timedelta(days=self.keep.days)).isoformat(timespec="seconds")
+        rank = {FIXED: 0, KNOWN: 1}
+        settled = sorted(
+            (finding for finding in self.by_id.values() if finding.status in rank and not finding.hits),
+            key=lambda finding: (rank[finding.status], finding.last_seen, finding.signature.id),
+        )
+        for finding in settled:
+            size = _size(self.folder)
+            if finding.last_seen < oldest:
+                why = f"not seen since {finding.last_seen[:10]}"
+            elif size > self.keep.disk:
+                why = f"the folder has {size:,} bytes, more than {self.keep.disk:,}"
+            else:
+                continue
+            shutil.rmtree(finding.directory)
+            del self.by_id[finding.signature.id]
+            gone.append(f"{finding.directory.name} ({finding.status}): {why}")
+        return gone
+
+
+def _note(symptoms: list[Symptom], symptom: Symptom) -> None:
+    """Add it, or put it in the place of what is known of the same signature if that was not shrunk."""
+    for place, one in enumerate(symptoms):
+        if one.signature == symptom.signature:
+            if (symptom.shrunk, symptom.leads_to is not None) > (one.shrunk, one.leads_to is not None):
+                symptoms[place] = symptom
+            return
+    symptoms.append(symptom)
+
+
+def _better(counterexample: Counterexample, replays: str, finding: Finding) -> bool:
+    """Shorter, or the first that could be replayed every time."""
+    if finding.replays != "3 of 3":
+        return replays == "3 of 3"
+    return replays == "3 of 3" and len(counterexample.operations) < len(finding.counterexample.operations)
+
+
+def _stored(path: Path) -> Finding | None:
+    """The finding in a directory; as much of it as is there."""
+    try:
+        counterexample = read(path)
+    except Unreadable:
+        return None
+    finding = Finding(signature_of(counterexample), counterexample, path.parent)
+    finding.length_found = len(counterexample.operations)
+    finding.examples = len(list(path.parent.glob("found*.json")))
+    try:
+        data = json.loads((path.parent / "finding.json").read_text(encoding="utf-8"))
+        finding.signature = Signature.from_json(data["signature"])
+        finding.status, finding.total = str(data["status"]), int(data["hits_in_all"])
+        finding.replays, finding.length_found = str(data["replays"]), int(data["operations_when_found"])
+        finding.found_after = int(data["found_after_operations"])
+        finding.first_seen, finding.last_seen = str(data["first_seen"]), str(data["last_seen"])
+        finding.seeds = list(data["seeds"])
+        finding.symptoms = [Symptom.from_json(one) for one in data.get("symptoms", ())]
+        finding.known_as = str(data.get("known_as", ""))
+        if told := data.get("interpreter"):
+            finding.interpreted = Replayed(str(told["outcome"]), str(told["said"]))
+        finding.state = (path.parent / "state.txt").read_text(encoding="utf-8")
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # the campaign ended between two files; the counterexample is there
+    # Of an older version, or not noted in time: by the files.
+    if not any(one.signature == finding.signature for one in finding.symptoms):
+        finding.symptoms.insert(0, symptom_of(counterexample, finding.signature))
+    for file in sorted((path.parent / "variants").glob("*.json")):
+        if not any(one.signature.name == file.stem for one in finding.symptoms):
+            try:
+                _note(finding.symptoms, symptom_of(read(file)))
+            except Unreadable:
+                continue
+    return finding
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _slug(signature: Signature) -> str:
+    return re.sub(r"\W", "_", signature.name.lower())
+
+
+def pytest_text(found: Counterexample, signature: Signature) -> str:
+    """A test that fails while the bug is there, to be pasted anywhere that can import this package. O(operations)."""
+    kinds = sorted({type(operation).__name__ for operation in found.operations} | {"Configuration"})
+    lines = "".join(f"    {_literal(operation)},\n" for operation in found.operations)
+    arrays = "from array import array\n\n" if "array(" in lines else ""
+    statement = " ".join((PROPERTIES[found.property_id].__doc__ or "").split()) if found.property_id else ""
+    judging = found.judging
+    head = textwrap.fill(f"{found.property_id}: {found.message}. {statement}", 110)
+    return (
+        f'r"""{head}\n\nFound by {found.engine or "hand"}, seed {found.seed or "none"}.\n"""\n\n'
+        f"{arrays}"
+        "from fuzz.runs.perform import Judging, perform\n"
+        f"from properties.operations import {', '.join(kinds)}\n"
+        "from properties.targets import load\n\n"
+        f"CONFIGURATION = {found.configuration!r}\n"
+        f"JUDGING = Judging(outside={judging.outside}, exact={judging.exact}, kernels={judging.kernels!r})\n"
+        f"OPERATIONS = [\n{lines}]\n\n\n"
+        f"def test_{_slug(signature)}() -> None:\n"
+        f"    run = perform(load({found.target!r}), CONFIGURATION, OPERATIONS, JUDGING, strict=True)\n"
+        "    assert run.violation is None, run.violation\n"
+    )
+
+
+def _literal(operation: Operation) -> str:
+    return repr(operation)
+
+
+def _readme(finding: Finding) -> str:
+    found = finding.counterexample
+    statement = " ".join((PROPERTIES[found.property_id].__doc__ or "").split()) if found.property_id else ""
+    operations = "\n".join(
+        f"{'>' if number == found.at else ' '} {number + 1:>3}  {describe(operation)}"
+        for number, operation in enumerate(found.operations[:60])
+    )
+    if len(found.operations) > 60:
+        operations += f"\n  ... {len(found.operations) - 60} more"
+    elif found.at is not None and found.at >= len(found.operations):
+        operations += "\n> then, in the drain phase"
+    replays = finding.replays
+    told = {"3 of 3": "deterministic", "not replayed": "not replayed"}.get(replays, f"flaky, {replays}")
+    return (
+        f"# {found.property_id}: {found.message}\n\n{statement}\n\n"
+        f"- status: {finding.status}; hits: {finding.total}; replays: {replays} ({told})\n"
+        f"- target `{found.target}`, {found.configuration}\n"
+        f"- found by {found.engine} with seed `{found.seed}` in {finding.length_found} operations\n"
+        + (f"- found on {found.device}: {finding.interpreter['told']}\n" if finding.interpreter else "")
+        + f"- first seen {finding.first_seen}, last seen {finding.last_seen}\n"
+        f"- signature: {finding.signature}\n"
+        + "".join(
+            f"- also met as: {variant.signature} (`python -m fuzz replay {finding.variant_path(variant.signature)}`)\n"
+            for variant in finding.variants
+        )
+        + f"\n```\n{operations}\n```\n\n"
+        f"```\npython -m fuzz replay {finding.path}\n"
+        f"git bisect run python -m fuzz replay --bisect {finding.path}\n```\n"
+    )
+
+
+def promote(source: Path, to: Path, target: str = "", name: str = "", note: str = "") -> Path:
+    """Copy the counterexample of a finding's directory (or a file) to a folder of regressions. Raises NotAFinding."""
+    path = source / "counterexample.json" if source.is_dir() else source
+    try:
+        found = read(path)
+    except Unreadable as error:
+        raise NotAFinding(f"{error}; give a finding's directory, or a counterexample file") from None
+    slug = re.sub(r"\W+", "_", name or signature_of(found).name).strip("_").lower()
+    place = to / f"{slug}.json"
+    if place.exists():
+        raise NotAFinding(f"{place} exists already; give --name another name")
+    return write(replace(found, target=target or found.target, note=note or found.note), place)
+
+
+__all__ += ["FIXED", "KNOWN", "NEW", "REGRESSED"]

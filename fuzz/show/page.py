@@ -1,0 +1,172 @@
+"""The campaign as a self-contained HTML page: what ran, what was checked, what was met, what was found, each finding
+with its picture. And all campaigns of a folder as one: how fast, what was found, how to repeat each.
+
+A page asks for nothing outside itself, and everything that is shown is escaped. What a summary does not have (a
+timeline, coverage, what became of a finding) the page leaves out.
+
+This room may not know: how a campaign runs; it is given the summary that is also written as JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, select_autoescape
+
+from properties.ledger import EVENTS, THRESHOLD
+from properties.target import TargetFactory
+from properties.targets import UnknownTarget, load
+from reference import PROPERTIES
+
+from ..runs.counterexample import Counterexample
+from .chart import chart, curves, heat, logarithmic, stacks
+from .picture import NotDrawn, layout, picture
+from .timeline import describe
+
+__all__ = ["environment", "pictured", "render", "render_history", "render_picture"]
+
+
+def environment() -> Environment:
+    """The templates of this package; what they are given is escaped."""
+    return Environment(
+        loader=PackageLoader("fuzz.show"), autoescape=select_autoescape(["html"]), trim_blocks=True, lstrip_blocks=True
+    )
+
+
+def pictured(found: Counterexample, factory: TargetFactory | None = None) -> tuple[dict[str, Any] | None, str]:
+    """(the data of its picture or None, what a reader must be told about it). Never raises: a report is written after
+    the work is done, and must not lose it. `factory`: that of `found.target` if not given.
+    """
+    try:
+        data = picture(found, factory or load(found.target))
+    except UnknownTarget as error:
+        return None, f"No picture: {error}."
+    except NotDrawn as error:
+        return None, f"No picture: {error}."
+    except Exception as error:  # whatever a target or a harness at odds with it does
+        return None, f"No picture: replaying it ended in {type(error).__name__}: {error}"
+    if found.property_id is not None and data["property"] is None:
+        return None, f"No picture: {found.property_id} no longer fails on {found.target}."
+    if found.property_id not in (None, data["property"]):
+        return data, f"Replayed, it breaks {data['property']} first; it was found as {found.property_id}."
+    return data, ""
+
+
+def render(
+    summary: dict[str, Any],
+    findings: Sequence[Counterexample],
+    path: Path,
+    pictures: Sequence[tuple[dict[str, Any] | None, str]] | None = None,
+) -> Path:
+    """Write the page for `summary` (see `campaign.Result.to_json`) and return its path.
+
+    `findings` are those of the summary, in its order; `pictures` what `pictured` says of each, which replays them if
+    not given. Of a summary's `timeline`, counts are taken as running totals."""
+    if pictures is None:
+        pictures = [pictured(found) for found in findings]
+    never = summary.get("never_happened", ())
+    most = max(summary["sometimes"].values(), default=0)
+    page = (
+        environment()
+        .get_template("report.html")
+        .render(
+            summary=summary,
+            statements=_statements(),
+            threshold=THRESHOLD,
+            sometimes=[
+                {
+                    "name": name,
+                    "count": count,
+                    "why": EVENTS[name].why if name in EVENTS else "",
+                    "share": logarithmic(count, most),
+                    "possible": bool(count) or name in never,
+                }
+                # What never happened first, then the rarest: these are what one looks for.
+                for name, count in sorted(
+                    summary["sometimes"].items(), key=lambda item: (item[0] not in never, item[1] == 0, item[1])
+                )
+            ],
+            chart=chart(summary.get("timeline") or ()),
+            heat=heat(summary.get("coverage") or {}),
+            findings=[
+                {
+                    "property": found.property_id,
+                    "message": found.message,
+                    "configuration": str(found.configuration),
+                    "operations": [describe(operation) for operation in found.operations],
+                    "at": found.at,
+                    "entry": entry,
+                    "picture": data,
+                    "drawn": layout(data) if data is not None else None,
+                    "said": said,
+                }
+                for found, entry, (data, said) in zip(findings, summary["findings"], pictures, strict=True)
+            ],
+        )
+    )
+    return _write(path, page)
+
+
+_STATUSES = ("new", "regressed", "known", "fixed")
+
+
+def render_history(campaigns: Sequence[Mapping[str, Any]], path: Path) -> Path:
+    """Write the page over `campaigns` (rows of a history as JSON, oldest first) and return its path. O(rows)."""
+    engines = sorted({engine for row in campaigns for engine in row["engines"]})
+    labels = [str(row["began"])[:10] for row in campaigns]
+    found: dict[str, dict[str, Any]] = {}
+    for place, row in enumerate(campaigns):
+        for entry in row["findings"]:
+            one = found.setdefault(
+                entry["signature"],
+                {**entry, "first": labels[place], "hits": 0, "cells": [""] * len(campaigns)},
+            )
+            one["hits"] += entry["hits"]
+            one.update(status=entry["status"], last=labels[place], message=entry["message"] or one["message"])
+            one["cells"][place] = entry["status"]
+    order = {status: place for place, status in enumerate(_STATUSES)}
+    rates = {
+        engine: [
+            row["engines"][engine]["operations"] / row["engines"][engine]["seconds"]
+            if row["engines"].get(engine, {}).get("seconds")
+            else None
+            for row in campaigns
+        ]
+        for engine in engines
+    }
+    counts = [
+        {status: sum(one["status"] == status for one in row["findings"]) for status in _STATUSES} for row in campaigns
+    ]
+    page = (
+        environment()
+        .get_template("history.html")
+        .render(
+            campaigns=list(zip(campaigns, counts, strict=True)),
+            statuses=_STATUSES,
+            labels=labels,
+            rates=curves(rates, labels),
+            counts=stacks(counts, labels),
+            findings=sorted(found.values(), key=lambda one: (order[one["status"]], one["property"], one["signature"])),
+            statements=_statements(),
+        )
+    )
+    return _write(path, page)
+
+
+def render_picture(found: Counterexample, path: Path, factory: TargetFactory | None = None) -> Path:
+    """Write a page with the picture alone, of a counterexample or a scenario. Raises NotDrawn, UnknownTarget."""
+    data = picture(found, factory or load(found.target))
+    page = environment().get_template("picture_page.html").render(data=data, drawn=layout(data))
+    return _write(path, page)
+
+
+def _statements() -> dict[str, str]:
+    return {name: (kind.__doc__ or "").strip() for name, kind in PROPERTIES.items()}
+
+
+def _write(path: Path, page: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
+    return path

@@ -1,0 +1,501 @@
+"""The picture of a counterexample: the pool over time, a row for each physical block, a column for each operation.
+
+`picture` replays the counterexample strictly and returns plain data: what a block was after every operation, what each
+request had, what is wrong and where. `layout` says how it is drawn: neighbouring columns in which nothing happened to a
+block are one bar, and blocks that nothing ever touched share one row. The template `picture.html` draws it.
+
+States that occur many times are stored once: `columns[i]["blocks"][b]` is the place of block b's state in `cells`, and
+`columns[i]["requests"]` are places in `lines`.
+
+This room may not know: how a counterexample was found, or how a page looks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from properties.operations import Allocate, Append, Complete, Dispatch, Fill, Fork, Free, Lookup, Operation, Truncate
+from properties.session import Outcome, Session
+from properties.target import Capability, TargetFactory
+from reference import Judge, Line, Violation
+
+from ..runs.counterexample import Counterexample, names
+from ..runs.perform import Run, perform
+from .timeline import describe, states
+
+__all__ = ["NotDrawn", "layout", "named_blocks", "picture"]
+
+MOST_OPERATIONS = 1_000
+MOST_CELLS = 400_000
+MOST_SLOTS = 40_000_000
+"""Beyond these (blocks x operations, slots x operations) nobody could read the picture, and replay is slow."""
+
+_SHOWN_TOKENS = 256
+"""Of a request or a prefix; the rest is counted."""
+
+
+class NotDrawn(ValueError):
+    """There is no picture of this counterexample. Says why."""
+
+
+class _Store:
+    """Equal values once, by number, in the order of their first appearance."""
+
+    def __init__(self) -> None:
+        self.values: list[dict[str, Any]] = []
+        self._numbers: dict[str, int] = {}
+
+    def put(self, value: dict[str, Any]) -> int:
+        key = json.dumps(value)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.values)
+            self.values.append(value)
+        return number
+
+
+def picture(counterexample: Counterexample, factory: TargetFactory) -> dict[str, Any]:
+    """Replay `counterexample` strictly on a target of `factory`; what happened, as JSON-ready data.
+
+    The drain phase has columns only if the violation is there. A run that breaks nothing has `property` None. Raises
+    NotDrawn for what is too large; an exception of the harness passes through. O(operations x pool)."""
+    configuration, count = counterexample.configuration, len(counterexample.operations)
+    blocks, size = configuration.num_blocks, configuration.block_size
+    if count > MOST_OPERATIONS or blocks * count > MOST_CELLS or blocks * size * count > MOST_SLOTS:
+        raise NotDrawn(f"{count:,} operations on {blocks:,} blocks of {size} are too many to draw; shrink it first")
+    recorder = _Recorder()
+    run = perform(
+        factory,
+        configuration,
+        counterexample.operations,
+        counterexample.judging,
+        strict=True,
+        watch=recorder.watch,
+    )
+    violation = run.violation
+    recorder.finish(run)
+    columns = recorder.columns
+    if violation is None or run.at < count:
+        columns = columns[:count]  # nobody asks how a drain phase went well
+    if not columns:
+        raise NotDrawn("it has no operations")
+    for column in columns[count:]:
+        column["drain"] = True
+    at = len(columns) - 1 if violation is not None else None
+    # States are numbered as they appear: those of columns that were cut are the last ones.
+    cells = recorder.cells.values[: 1 + max(max(column["blocks"]) for column in columns)]
+    lines = recorder.lines.values[
+        : 1 + max((number for column in columns for number in column["requests"]), default=-1)
+    ]
+    return {
+        "target": counterexample.target,
+        "configuration": str(configuration),
+        "num_blocks": blocks,
+        "block_size": size,
+        "property": violation.id if violation is not None else None,
+        "statement": (type(violation).__doc__ or "").strip() if violation is not None else "",
+        "message": violation.message if violation is not None else "",
+        "expected": counterexample.property_id,
+        "note": counterexample.note,
+        "at": at,
+        "drain_from": count if len(columns) > count else None,
+        "left": max(count - len(columns), 0),
+        "owners": names(run.operations[: len(columns)]),
+        "glyphs": _glyphs([*cells, *lines]),
+        "start": recorder.start,
+        "cells": cells,
+        "lines": lines,
+        "columns": columns,
+    }
+
+
+class _Recorder:
+    """Collects columns as a run goes: `watch` before each operation, `finish` after the last."""
+
+    def __init__(self) -> None:
+        self.cells = _Store()
+        self.lines = _Store()
+        self.columns: list[dict[str, Any]] = []
+        self.start: list[int] = []
+        self._before: list[int] = []
+        self._pending: Operation | None = None
+
+    def watch(self, run: Run, operation: Operation) -> None:
+        if self._pending is None:
+            self.start = self._before = [self.cells.put(cell) for cell in _cells(run.session)]
+        else:
+            self._settle(run.session, run.outcomes[-1], None)
+        self._pending = operation
+
+    def finish(self, run: Run) -> None:
+        violation = run.violation
+        if not self._before:  # not one operation
+            self.start = self._before = [self.cells.put(cell) for cell in _cells(run.session)]
+        if violation is not None and run.at < len(run.operations):
+            self._settle(run.session, None, violation)
+            return
+        if self._pending is not None:
+            self._settle(run.session, run.outcomes[-1], None)
+        if violation is not None:  # not an operation but the state after all of them
+            self._pending = None
+            self._settle(run.session, None, violation)
+
+    def _settle(self, session: Session, outcome: Outcome | None, violation: Violation | None) -> None:
+        operation = self._pending
+        try:
+            cells = _cells(session)
+        except Exception:
+            # A core that is broken by now may fail to show itself; the last state that was seen stands.
+            if violation is None:
+                raise
+            cells = [self.cells.values[number] for number in self._before]
+        violating: dict[int, list[str]] = {}
+        requests = _requests(session.judge)
+        if violation is not None:
+            violating = _violating(session, cells, violation, requests, operation)
+        places = [self.cells.put(cell) for cell in cells]
+        kind, who = _short(operation)
+        self.columns.append(
+            {
+                "operation": describe(operation) if operation is not None else "everything is freed and completed",
+                "kind": kind,
+                "who": who,
+                "outcome": outcome.status if outcome is not None else "violated",
+                "reason": outcome.detail if outcome is not None else "",
+                "drain": False,
+                "changed": [block for block, place in enumerate(places) if place != self._before[block]],
+                "violating": {str(block): reasons for block, reasons in sorted(violating.items())},
+                "blocks": places,
+                "accused": _accused(violation, violating, requests, operation),
+                "requests": [self.lines.put(request) for request in requests],
+                "flights": _flights(session),
+            }
+        )
+        self._before = places
+
+
+def _cells(session: Session) -> list[dict[str, Any]]:
+    """Each block's state (see `show.states`), what else holds it, and the history that its content goes on from."""
+    judge = session.judge
+    others: dict[int, list[str]] = {}
+    for request, line in judge.lines.items():
+        if line.pending is not None:
+            source, destination, _ = line.pending
+            others.setdefault(source, []).append(f"a pending copy to block {destination} for {request}")
+        for passage, cut in line.cut:
+            for block in cut:
+                others.setdefault(block, []).append(f"step {passage.number}, cut from {request} in flight")
+    freed: list[Line] = []
+    for passage in judge.in_flight:
+        for line, _, _ in passage.spans:
+            if line.freed and not any(line is other for other in freed):
+                freed.append(line)
+                for block in line.whole:
+                    others.setdefault(block, []).append(f"{line.request}, freed in flight")
+    rows = states(session)
+    for row in rows:
+        before, _ = judge.slots.content(row["block"])
+        row["others"] = others.get(row["block"], [])
+        if before >= 0:
+            namespace, prefix = judge.histories.describe(before)
+            row["prefix"] = [*prefix[-_SHOWN_TOKENS:]]
+            row["prefix_length"] = len(prefix)
+            row["namespace"] = ", ".join(f"{kind}={value!r}" for kind, value in namespace)  # type: ignore[attr-defined]
+    return [{key: value for key, value in row.items() if key != "block"} for row in rows]
+
+
+def _requests(judge: Judge) -> list[dict[str, Any]]:
+    return [
+        {
+            "request": request,
+            "tokens": line.tokens[:_SHOWN_TOKENS].tolist(),
+            "length": len(line.tokens),
+            "table": list(line.whole),
+            "scheduled": line.scheduled,
+            "computed": line.computed,
+            "core": None,
+        }
+        for request, line in judge.lines.items()
+    ]
+
+
+def _flights(session: Session) -> list[str]:
+    """Steps in flight, by the run's own numbers, in words."""
+    return [
+        f"step {number}: "
+        + ", ".join(
+            f"{line.request} {start}" + (f"–{end - 1}" if end - start > 1 else "")
+            for line, start, end in passage.spans
+            if end > start
+        )
+        + "".join(f", copies block {source} to {destination}" for source, destination in passage.copies)
+        for number, (passage, _) in session.steps.items()
+        if not passage.done
+    ]
+
+
+def _violating(
+    session: Session,
+    cells: list[dict[str, Any]],
+    violation: Violation,
+    requests: list[dict[str, Any]],
+    operation: Operation | None,
+) -> dict[int, list[str]]:
+    """Why each block that has to do with `violation` has: the message names it, the core counts otherwise, or the
+    core's table has it where the model's does not. Puts tables of the core that differ into `requests`.
+    """
+    reasons: dict[int, list[str]] = {}
+    for block in named_blocks(violation.message, len(cells), session.judge.policy.block_size):
+        reasons.setdefault(block, []).append("the message is about it")
+    for block, cell in enumerate(cells):
+        if "core" in cell:
+            core = cell["core"]
+            told = _counts(core["references"], core["published"])
+            reasons.setdefault(block, []).append(f"the core says {told}, the model {_counts_of(cell)}")
+    for block, told in _misfiled(session, cells):
+        reasons.setdefault(block, []).append(told)
+    known = {row["request"]: row for row in requests}
+    for name in list(dict.fromkeys([*known, *names([operation] if operation is not None else [])])):
+        try:
+            table = [int(block) for block in session.target.table(name)]
+        except Exception:  # not live in the core, or the core is too broken to say
+            continue
+        row = known.get(name)
+        if row is None:
+            # Not admitted by the model, since it stopped where the core went wrong.
+            row = {"request": name, "tokens": [], "length": 0, "table": [], "scheduled": 0, "computed": 0, "core": None}
+            if isinstance(operation, Allocate) and operation.request == name:
+                row |= {"tokens": list(operation.tokens[:_SHOWN_TOKENS]), "length": len(operation.tokens)}
+            requests.append(row)
+            row["core"] = table
+        elif table != row["table"]:
+            row["core"] = table
+            for block in sorted(set(table) ^ set(row["table"])):
+                if 0 <= block < len(cells):
+                    said = "has it, the model's does not" if block in table else "lacks it, the model's has it"
+                    reasons.setdefault(block, []).append(f"the core's table of {name} {said}")
+    return reasons
+
+
+def _accused(
+    violation: Violation | None,
+    violating: dict[int, list[str]],
+    requests: list[dict[str, Any]],
+    operation: Operation | None,
+) -> list[str]:
+    """The requests that a violation is about: those that its message names; where it names nothing, the operation's."""
+    if violation is None:
+        return []
+    named = [row["request"] for row in requests if repr(row["request"]) in violation.message]
+    if named or violating or operation is None:
+        return named
+    own = names([operation])
+    return [row["request"] for row in requests if row["request"] in own]
+
+
+def _misfiled(session: Session, cells: list[dict[str, Any]]) -> Iterator[tuple[int, str]]:
+    """Blocks that a core's queues have and the model's states do not put there, or the other way about."""
+    if Capability.INSPECT not in session.capabilities:
+        return
+    try:
+        shown = session.target.inspect()
+        queues = {"free": list(shown.free or ()), "cached": list(shown.cached or ())}
+    except Exception:  # too broken to say
+        return
+    if shown.free is None or shown.cached is None:
+        return
+    reserved = session.judge.policy.reserved
+    for block, cell in enumerate(cells):
+        listed = [name for name, queue in queues.items() for one in queue if one == block]
+        due = [] if cell["state"] == "active" else [cell["state"]]
+        if listed != due and block not in reserved:
+            told = " and ".join(listed) or "neither free nor cached"
+            yield block, f"the core lists it as {told}, in the model it is {cell['state']}"
+
+
+def _counts(references: int, published: bool) -> str:
+    return f"{references} reference{'s' * (references != 1)}, {'published' if published else 'not published'}"
+
+
+def _counts_of(cell: dict[str, Any]) -> str:
+    return _counts(cell["references"], cell["published"])
+
+
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_ONE = re.compile(r"(?<!logical )\bblock (\d+)\b")
+_LIST = re.compile(r"\[([-\d, ]*)\]")
+
+
+def named_blocks(message: str, num_blocks: int, block_size: int = 1) -> list[int]:
+    """Physical blocks that a violation's message is about, in ascending order.
+
+    "block 3" and "blocks [0, 2]" are; of two tables, two orders or two lists of slots, what they differ in. Logical
+    blocks and what is quoted (a request may be called anything) do not count. A message in other words names none."""
+    text = _QUOTED.sub("", message)
+    found = {int(number) for number in _ONE.findall(text)}
+    lists = [[int(number) for number in one.split(",") if number.strip()] for one in _LIST.findall(text)]
+    if " blocks [" in text and lists:
+        found |= set(lists[0])
+    elif "copies [" in text:
+        pairs = re.findall(r"\((\d+), (\d+)\)|(;)", text)  # those made; those due
+        made = {pair[:2] for pair in pairs[: next((at for at, pair in enumerate(pairs) if pair[2]), None)] if pair[0]}
+        due = {pair[:2] for pair in pairs if pair[0]} - made
+        found |= {int(block) for pair in made | due for block in pair}
+    elif "table" in text and len(lists) == 2:
+        found |= _difference(*lists)
+    elif text.startswith("slots of") and len(lists) == 2:
+        found |= {slot // block_size for slot in _difference(*lists) if slot >= 0}
+    elif text.startswith("free [") and len(lists) == 4:  # both queues, and what they should be
+        for shown, due_order in zip(lists[:2], lists[2:], strict=True):
+            found |= next(({one, two} for one, two in zip(shown, due_order, strict=False) if one != two), set())
+    return sorted(block for block in found if 0 <= block < num_blocks)
+
+
+def _difference(shown: list[int], due: list[int]) -> set[int]:
+    """What two lists have in different places, or only one of them has."""
+    differing = {number for one, two in zip(shown, due, strict=False) if one != two for number in (one, two)}
+    longer = shown if len(shown) > len(due) else due
+    return differing | set(longer[min(len(shown), len(due)) :])
+
+
+def _short(operation: Operation | None) -> tuple[str, str]:
+    """(kind, whom it is about): as much as fits above a narrow column."""
+    match operation:
+        case None:
+            return "end", ""
+        case Lookup():
+            return "lookup", f"{len(operation.tokens)} tokens"
+        case Allocate() | Free():
+            return operation.op, operation.request
+        case Append():
+            return "append", f"{operation.request} +{len(operation.tokens)}"
+        case Fill():
+            return "fill", f"{operation.request} @{operation.position}"
+        case Dispatch():
+            return "dispatch", f"{operation.step}: " + " ".join(name for name, _ in operation.work)
+        case Complete():
+            return "complete", str(operation.step)
+        case Truncate():
+            return "truncate", f"{operation.request} → {operation.length}"
+        case Fork():
+            return "fork", f"{operation.request} → {operation.child}"
+        case _:
+            return operation.op, ""
+
+
+def _glyphs(holders: list[dict[str, Any]]) -> dict[str, str] | None:
+    """Short signs for tokens, by token, where some have more than two digits; else None: they are their own signs."""
+    tokens = list(dict.fromkeys(token for one in holders for token in one["tokens"] if token >= 0))
+    if all(token < 100 for token in tokens):
+        return None
+    letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    return {
+        str(token): letters[place % 26] + (str(place // 26) if place >= 26 else "")
+        for place, token in enumerate(tokens)
+    }
+
+
+# ---- how it is drawn -------------------------------------------------------------------------------------------------
+
+_WIDTHS = ((8, 108), (14, 84), (24, 60), (60, 42))
+"""(columns at most, pixels of one)."""
+_NARROW = 32
+_TALL_ROWS = 16
+"""Blocks at most for rows of two lines: holders above, tokens below."""
+_HUES = 6
+"""Colours that are told apart whatever one's eyes; more requests share them, and names tell."""
+
+
+def layout(data: dict[str, Any]) -> dict[str, Any]:
+    """What the template needs to draw `picture`'s data: bars for each row, widths, colours by request. O(cells)."""
+    columns, at = data["columns"], data["at"]
+    width = next((pixels for most, pixels in _WIDTHS if len(columns) <= most), _NARROW)
+    touched = sorted(
+        {block for column in columns for block in (*column["changed"], *map(int, column["violating"]))}
+    ) or list(range(min(data["num_blocks"], 4)))
+    glyph_width = 9 + 7 * max((len(str(sign)) for sign in _signs(data)), default=1)
+    tall = len(touched) <= _TALL_ROWS
+    rows = []
+    for block in touched:
+        bars: list[dict[str, Any]] = []
+        for place, column in enumerate(columns):
+            number = column["blocks"][block]
+            wrong = place == at and str(block) in column["violating"]
+            if bars and bars[-1]["cell"] == number and not wrong:
+                bars[-1]["span"] += 1
+            else:
+                bars.append({"at": place, "span": 1, "cell": number, "wrong": wrong})
+        for bar in bars:
+            cell = data["cells"][bar["cell"]]
+            bar |= _fitting(cell, bar["span"] * width, data["block_size"] * glyph_width, tall)
+        rows.append({"block": block, "bars": bars})
+    untouched = [block for block in range(data["num_blocks"]) if block not in set(touched)]
+    return {
+        "rows": rows,
+        "width": width,
+        "heads": "across" if width >= 84 else "down",
+        "tall": tall,
+        "untouched": _ranges(untouched),
+        "untouched_count": len(untouched),
+        "hue": {name: place % _HUES for place, name in enumerate(data["owners"])},
+        "selected": _selected(data, touched),
+    }
+
+
+def _selected(data: dict[str, Any], touched: list[int]) -> int:
+    """The block that one looks at first: a wrong one, else one of the accused request's, else the first to change."""
+    if data["at"] is None:
+        return touched[0]
+    column = data["columns"][data["at"]]
+    tables = [data["lines"][number]["table"] for number in column["requests"]]
+    accused = [
+        block
+        for number, table in zip(column["requests"], tables, strict=True)
+        if data["lines"][number]["request"] in column["accused"]
+        for block in table[-1:]
+    ]
+    choices: tuple[int, ...] = (*map(int, column["violating"]), *accused, *column["changed"], *touched)
+    return choices[0]
+
+
+def _fitting(cell: dict[str, Any], width: int, slots: int, tall: bool) -> dict[str, Any]:
+    """What of `cell` there is room for in a bar: how many names, the word for its state, and its slots as signs, as a
+    meter, or not at all. Colours, and the line of what is published, need no room.
+    """
+    room = width - (16 if tall else 9)
+    chips, used = 0, 0
+    for name in cell["holders"]:
+        needed = 14 + 7 * min(len(name), 12)
+        if chips and used + needed > room:
+            break
+        chips, used = chips + 1, used + needed
+    used += 30 * bool(cell["others"]) + 24 * (chips < len(cell["holders"]))
+    mark = bool(cell["published"]) and used + 14 <= room
+    label = tall and cell["state"] != "active" and used + 14 * mark + 42 <= room
+    left = room if tall else room - used - 14 * mark
+    return {
+        "chips": chips,
+        "mark": mark,
+        "label": label,
+        "slots": "glyphs" if slots <= left else "meter" if left >= 24 else "",
+    }
+
+
+def _signs(data: dict[str, Any]) -> list[Any]:
+    if data["glyphs"] is not None:
+        return list(data["glyphs"].values())
+    return [token for cell in data["cells"] for token in cell["tokens"]] or ["0"]
+
+
+def _ranges(blocks: list[int]) -> str:
+    """The blocks with stretches of neighbours as first and last."""
+    spans: list[list[int]] = []
+    for block in blocks:
+        if spans and spans[-1][1] == block - 1:
+            spans[-1][1] = block
+        else:
+            spans.append([block, block])
+    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in spans)
