@@ -13,6 +13,8 @@
     manager.complete(step)                              # when the device has run it, or in stream order
 
 This room may not know: requests, the allocator's state.
+
+Also imports: torch.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ Poison (debug): blocks whose content is gone are filled with 0xFF bytes, a NaN i
 shows. Pass `storage.poison` as `BlockManager(..., on_discard=storage.poison)`.
 
 This room may not know: requests, tokens, or why a block is given up.
+
+Also imports: torch.
 """
 
 from __future__ import annotations

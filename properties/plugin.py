@@ -7,6 +7,8 @@ A pytest11 entry point where the package is installed; conftest.py names it in a
 fixtures `target_name`, `target_factory`, `kernels` and `profile`.
 
 This room may not know: any core.
+
+Also imports: pytest, properties.attention.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Each engine adds to a `Tally` as it goes and returns at the first violation or a
 what to do next. An engine's work is a function of its seed; the clock only says when to stop.
 
 This room may not know: files, terminals, any core. Hypothesis is imported only when its engine is asked for.
+
+Also imports: hypothesis.
 """
 
 from __future__ import annotations

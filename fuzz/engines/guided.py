@@ -6,6 +6,8 @@ does depends on them; what it finds is a list of operations like any other, and 
 replayed.
 
 This room may not know: campaigns, any core.
+
+Also imports: atheris, hypothesis.
 """
 
 from __future__ import annotations

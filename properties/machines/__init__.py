@@ -5,7 +5,7 @@ configurations, `allocator.py` is the machine, `profiles.py` says how long it ru
 checked: it calls `Session.apply`, as every other producer does, and keeps the list of operations, which is what a
 finding is. Hypothesis is the only room's import that draws; nothing here is random otherwise.
 
-This room may not know: any core (a target factory is all it gets), fuzz, torch.
+Imports: properties, reference, hypothesis.
 """
 
 from __future__ import annotations

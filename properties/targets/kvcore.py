@@ -1,6 +1,8 @@
 """kvcore as a target: the whole protocol, nothing left out.
 
 The adapter is given the core as a module, so that the same file also drives a copy of kvcore with a planted fault.
+
+Also imports: kvcore.
 """
 
 from __future__ import annotations

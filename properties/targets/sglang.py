@@ -28,6 +28,8 @@ What it means in the target protocol (docs/your-core.md has the policies):
   waiting what fits. That is its policy of load, and not asked here; what the allocators refuse is judged exactly.
 
 This room may not know: any core but this one. SGLang is imported when the first target is made.
+
+Also imports: sglang, torch, transformers.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ page copies are CUDA, and it has no ALiBi. An FP8 cache rounds queries and weigh
 here is meant for that.
 
 This room may not know: how cases are made, what is right.
+
+Also imports: numpy, torch.
 """
 
 from __future__ import annotations

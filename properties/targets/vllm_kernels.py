@@ -18,6 +18,8 @@ layout for keys and values, one FP8 scale for all heads of a cache. vLLM has no 
 none of the tags of `store_kv`.
 
 This room may not know: how cases are made, what is right.
+
+Also imports: numpy, torch, triton.
 """
 
 from __future__ import annotations
