@@ -1,8 +1,8 @@
 """What the interpreter works out again for every tensor, remembered: shapes, sizes, and numpy's types.
 
-Two fifths of the time of a launch went there: each operation makes a few tensors, and each tensor made the same few
-objects from its shape. They never change once they are made, so tensors of one shape can share them. No number is
-computed here.
+Two fifths of the time of a launch went there: each operation makes a few tensors, each tensor made the same few
+objects from its shape, and comparing two shapes made some more. These objects never change, so tensors of one shape can
+share them. No number is computed here.
 
 The first tensor of each shape is made by Triton itself, and the memo is what Triton set. Where another Triton sets
 other attributes than these, nothing is remembered and Triton does all of it.
@@ -23,6 +23,8 @@ _C: Any = _core
 _np_dtype = _I._get_np_dtype
 _tensor = _C.tensor.__init__
 _block_type = _C.block_type.__init__
+_dtype_equal = _C.dtype.__eq__
+_tuple_equal = _C.tuple.__eq__
 
 _np_dtypes: dict[str, Any] = {}
 """By the name of an element's type."""
@@ -72,9 +74,29 @@ def _init_block_type(self: Any, element_ty: Any, shape: Any) -> None:
         _types[values] = self.shape, self.numel, self.name.removesuffix(ends)
 
 
+def _equal_types(self: Any, other: Any) -> Any:
+    if isinstance(other, _C.dtype):
+        return self.name == other.name
+    return _dtype_equal(self, other)
+
+
+def _equal_shapes(self: Any, other: Any) -> Any:
+    """Of tuples of numbers nothing has to be unwrapped."""
+    values = other.values if type(other) is _C.tuple else other
+    if type(values) is list:
+        for value in values:
+            if type(value) is not int:
+                break
+        else:
+            return _C.constexpr(self.values == values)
+    return _tuple_equal(self, other)
+
+
 MEMOS: dict[tuple[Any, str], Any] = {
     (_I, "_get_np_dtype"): _get_np_dtype,
     (_C.tensor, "__init__"): _init_tensor,
     (_C.block_type, "__init__"): _init_block_type,
+    (_C.dtype, "__eq__"): _equal_types,
+    (_C.tuple, "__eq__"): _equal_shapes,
 }
 """By owner and name: what stands in for Triton's own."""

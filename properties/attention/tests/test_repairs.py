@@ -782,3 +782,21 @@ def test_every_element_type_has_triton_s_own_numpy_type() -> None:
     repairs.install()
     assert [interpreter._get_np_dtype(kind) for kind in kinds] == stock
     assert [interpreter._get_np_dtype(kind) for kind in kinds] == stock
+
+
+def test_shapes_and_types_compare_as_in_triton() -> None:
+    one, shape = tl.constexpr(1), tl.block_type(tl.int8, [1, 16]).shape
+    others: list[Any] = [shape, tl.block_type(tl.int8, [16, 1]).shape, [1, 16], [one, 16], (1, 16), [1], []]
+    kinds: list[Any] = [tl.int8, tl.constexpr(tl.int8), tl.uint8, tl.pointer_type(tl.int8), "int8", None]
+    kinds.append(tl.block_type(tl.int8, [4]))
+
+    def compared() -> list[bool]:
+        found = [bool(shape == other) for other in others] + [bool(shape != other) for other in others]
+        return found + [bool(left == right) for left in kinds for right in kinds]
+
+    repairs.uninstall()
+    stock = compared()
+    repairs.install()
+    assert compared() == stock
+    assert True in stock
+    assert False in stock
