@@ -336,7 +336,8 @@ PLANT = """
 import importlib.util, json, sys
 from pathlib import Path
 from unittest import mock
-from kvcore.kernels import attention, gates
+from fuzz.tools import gates
+from kvcore.kernels import attention
 
 source = Path(attention.__file__).read_text()
 for number, (old, new) in enumerate(json.loads(sys.argv[2])):
