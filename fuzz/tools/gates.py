@@ -7,8 +7,8 @@ specialises and compiles what was recorded, for a GPU that is not there. So what
 signature, alignment hints, constants and options are nobody's second copy.
 
 A *report* holds what was read of one compiled kernel (registers, spills, copies, matrix instructions, ...); a *gate* is
-a function of one report that says what is wrong with it, or nothing. The reports are committed as docs/gates.json, so
-that a change which costs more than 5 % is seen in review.
+a function of one report that says what is wrong with it, or nothing. The reports are committed as
+docs/generated/gates.json, so that a change which costs more than 5 % is seen in review.
 
 This room may not know: a GPU, a timing, any number but the compiler's.
 """
@@ -76,7 +76,7 @@ SHARED_LIMIT = {80: 163 * 1024, 90: 227 * 1024, 100: 227 * 1024}
 """Bytes of shared memory that one program can have."""
 
 _SHARED_SM = {80: 164 * 1024, 90: 228 * 1024, 100: 228 * 1024}
-_DOCS = Path(__file__).resolve().parents[2] / "docs"
+_DOCS = Path(__file__).resolve().parents[2] / "docs" / "generated"
 
 
 # ---- what is shipped -------------------------------------------------------------------------------------------------
@@ -983,7 +983,7 @@ def _refuse(message: str) -> typer.Exit:
     help="Compile every kernel launch of kvcore for GPUs that need not be there, and judge the code.\n\n"
     "Examples:\n\n"
     "  python -m fuzz.tools.gates --hot   what matters most\n\n"
-    "  python -m fuzz.tools.gates --check   all, against docs/gates.json\n\n"
+    "  python -m fuzz.tools.gates --check   all, against docs/generated/gates.json\n\n"
     "  python -m fuzz.tools.gates --write   after a change that is meant\n\n"
     "  python -m fuzz.tools.gates --compile-only   for another Triton\n\n"
     "Exit status: 0 all gates passed, 1 a gate failed or a number drifted, 2 usage, or nothing could be compiled."
@@ -991,8 +991,8 @@ def _refuse(message: str) -> typer.Exit:
 def main(
     sm: Annotated[str, typer.Option(help="Compute capabilities, of 80, 90, 100.")] = "80,90,100",
     hot: Annotated[bool, typer.Option("--hot", help="Only the hot configurations.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Compare with docs/gates.json.")] = False,
-    write: Annotated[bool, typer.Option("--write", help="Rewrite docs/gates.json and docs/gates.md.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare with docs/generated/gates.json.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Rewrite gates.json and gates.md in docs/generated.")] = False,
     compile_only: Annotated[bool, typer.Option("--compile-only", help="Compile, and read no machine code.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the reports to this file.")] = None,
     docs: Annotated[
