@@ -1,7 +1,4 @@
-"""Which properties a session with given capabilities checks, and what keeps it from the others: said in every summary.
-
-This room may not know: any core, any producer.
-"""
+"""Which properties a session with given capabilities checks, and what keeps it from the others: said in every summary."""
 
 from __future__ import annotations
 

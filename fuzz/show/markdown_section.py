@@ -1,10 +1,8 @@
 """The generated part of a page that is otherwise written by hand: what stands between two marks in a Markdown file.
 
-    <!-- compare: begin -->
-    (replaced)
-    <!-- compare: end -->
-
-This room may not know: what is put there.
+<!-- compare: begin -->
+(replaced)
+<!-- compare: end -->
 """
 
 from __future__ import annotations

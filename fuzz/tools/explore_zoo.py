@@ -4,8 +4,6 @@
 
 For each bug the spaces are tried in turn, each no deeper than the shortest counterexample known, until one shows it.
 What exploration finds is a shortest sequence within its space, so it checks the shrinker's minima, too.
-
-This room may not know: pytest.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@ signature, alignment hints, constants and options are nobody's second copy.
 A *report* holds what was read of one compiled kernel (registers, spills, copies, matrix instructions, ...); a *gate* is
 a function of one report that says what is wrong with it, or nothing. The reports are committed as
 docs/generated/gates.json, so that a change which costs more than 5 % is seen in review.
-
-This room may not know: a GPU, a timing, any number but the compiler's.
 """
 
 from __future__ import annotations

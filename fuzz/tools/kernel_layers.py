@@ -6,8 +6,6 @@ Layers are cumulative, from what a naive suite does up to all that `make test` d
 The page also says which case of the commit profile kills a fault: the tests begin with that one, and search the others
 where it no longer does. Every fault is tried in a process of its own, because without the sanitizer a wild store goes
 where it likes.
-
-This room may not know: pytest.
 """
 
 from __future__ import annotations

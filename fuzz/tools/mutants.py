@@ -9,8 +9,6 @@ rooms in which only that suite's files are mutated: planting faults in kvcore, w
 needs kvcore's source as it is.
 
 A survivor is identified by its function and the lines that it changes, since mutmut's numbers shift with every edit.
-
-This room may not know: what the tests test.
 """
 
 from __future__ import annotations

@@ -19,8 +19,6 @@ A bug's fields:
   attention cases; "machine", the allocator's machine with the kernels beside it; "large", addresses beyond 2**31
   elements (where: the scenario); "control", a check that must raise an alarm when there is something to be alarmed at;
   "nothing", what cannot change a result (why: for what reason) and so must survive: a promise of the design, no bug.
-
-This room may not know: engines, or how a bug is found.
 """
 
 from __future__ import annotations

@@ -7,8 +7,6 @@ whoever computes which part of it: how a prompt was cut into chunks, what was hi
 batch, where its blocks lie, whether one program walks all leaves or many do one each. The scheduler is free, and no
 bit moves. (Others fix the number of splits or forbid them: see docs/kernels.md.) The bits depend on the tree and on the
 GPU's matrix units, so `Tree.identity` goes with stored results.
-
-This room may not know: torch, Triton, any batch.
 """
 
 from __future__ import annotations

@@ -6,8 +6,6 @@ a batch-invariant kernel does not look it. `install` puts that right, with conve
 GPU's `cvt` does, a choice of dots whose arithmetic is written down here, and an error for arithmetic on patterns. It
 also spares the interpreter much of its time. What exactly Triton 3.9.0 does wrong is in `tests/test_repairs.py`, where
 each fault has a test that fails once Triton has mended it.
-
-This room may not know: attention, caches, or who launches a kernel.
 """
 
 # Triton comes without types, so whatever is taken from it is `Any` here: builders, handles, scopes.

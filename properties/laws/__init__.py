@@ -4,8 +4,6 @@ The judge (in `reference`) needs nothing but a core's choices. A law needs to se
 capabilities it needs and is left out, visibly, where they are lacking. A law is asked after every operation, with the
 cost of what the operation touched, and at intervals (`walk`) for the whole state. The kernels will enter here too: as a
 law that executes each step's batch.
-
-This room may not know: producers of operations, the session, Hypothesis, any core.
 """
 
 from .bookkeeping import Bookkeeping

@@ -1,7 +1,4 @@
-"""What a law is, and what it sees of a session. Apart from the laws and from the session, so that imports run one way.
-
-This room may not know: any law, the session, any core.
-"""
+"""What a law is, and what it sees of a session. Apart from the laws and from the session, so that imports run one way."""
 
 from __future__ import annotations
 
