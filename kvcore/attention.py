@@ -1,16 +1,18 @@
-"""Attention for engines: write a step's K/V and attend, with one object for a model and one plan for a step.
+"""Attention for engines: write a step's K/V and attend. There is one object for a model and one plan for a step.
 
-manager = BlockManager(CacheConfig(num_blocks, block_size))
-storage = KVStorage(StorageConfig(layers, num_blocks, block_size, kv_heads, head_dim), "cuda")
-attention = PagedAttention(AttentionSpec(heads, kv_heads, head_dim), storage)
+An engine's loop:
 
-step = manager.dispatch([("a", 17), ("b", 1)])
-storage.copy(step.copies)
-plan = attention.plan(step.batch)
-for layer in range(layers):
-    ...                                             # q, k, v of the step's tokens, [tokens, heads, head_dim]
-    out = attention(layer, q, k, v, plan)
-manager.complete(step)                              # when the device has run it, or in stream order
+    manager = BlockManager(CacheConfig(num_blocks, block_size))
+    storage = KVStorage(StorageConfig(layers, num_blocks, block_size, kv_heads, head_dim), "cuda")
+    attention = PagedAttention(AttentionSpec(heads, kv_heads, head_dim), storage)
+
+    step = manager.dispatch([("a", 17), ("b", 1)])
+    storage.copy(step.copies)
+    plan = attention.plan(step.batch)
+    for layer in range(layers):
+        ...                                             # q, k, v of the step's tokens, [tokens, heads, head_dim]
+        out = attention(layer, q, k, v, plan)
+    manager.complete(step)                              # when the device has run it, or in stream order
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Which properties a session with given capabilities checks, and what keeps it from the others: said in every summary."""
+"""Which properties a session with given capabilities checks, and why it does not check the others.
+
+Every summary lists both.
+"""
 
 from __future__ import annotations
 
