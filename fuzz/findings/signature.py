@@ -7,8 +7,6 @@ names, ids, lists, addresses, paths. Never in it: seeds, line numbers, sizes, ho
 One bug has several signatures: it is met by several operations, breaks several properties, in several configurations.
 Each of these is a *symptom*, and `akin` says which symptoms are taken for one bug. That is a guess from outside, by
 three signs (docs/campaigns.md has how often each way of being wrong was measured).
-
-This room may not know: files of findings, baselines, any core.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A campaign that never freed a shared block has not tested that, however many operations it did. Looking costs about as
 much as an operation, so that only one episode in `SAMPLED` is looked at; the counts are those of the sample.
-
-This room may not know: where operations come from, how counts are shown.
 """
 
 from __future__ import annotations

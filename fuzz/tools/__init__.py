@@ -5,5 +5,5 @@
 
 Tools know everything. Nothing but tests knows them.
 
-Imports: fuzz, kvcore, properties, reference, hypothesis, rich, torch, triton, typer.
+Imports: fuzz, properties, reference, hypothesis, torch, typer.
 """

@@ -20,8 +20,6 @@ A bug's fields:
   elements (where: the scenario); "control", a check that must raise an alarm when there is something to be alarmed at;
   "nothing", what cannot change a result (why: for what reason) and so must survive: a promise of the design, no bug.
 
-This room may not know: engines, or how a bug is found.
-
 Imports: properties, reference, kvcore.
 """
 
