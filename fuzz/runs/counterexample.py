@@ -4,8 +4,6 @@ editor.
 One JSON object; one operation a line, so that a line can be deleted (a trailing comma is forgiven). It replays without
 Hypothesis, on any target, in any later version: the schema only grows. What a recorder writes is the same in JSON
 Lines: the head, then the operations; a last line that was cut off when the process died is left out.
-
-This room may not know: how a counterexample was found, or how it is shown.
 """
 
 from __future__ import annotations
@@ -201,10 +199,6 @@ def names(operations: Sequence[Operation]) -> list[str]:
     """Request ids in the order of their first appearance. O(operations)."""
     seen: dict[str, None] = {}
     for operation in operations:
-        for field_name in ("request", "child"):
-            value = getattr(operation, field_name, None)
-            if value is not None:
-                seen.setdefault(value)
-        for request, _ in getattr(operation, "work", ()):
+        for request in operation.requests():
             seen.setdefault(request)
     return list(seen)

@@ -1,8 +1,6 @@
 """One run: a configuration and a list of operations on a fresh target. What replay, shrinking and the engines share.
 
 torch and Triton are imported when a judging asks for kernels, not before.
-
-This room may not know: Hypothesis, any core.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A campaign that never freed a shared block has not tested that, however many operations it did. Looking costs about as
 much as an operation, so that only one episode in `SAMPLED` is looked at; the counts are those of the sample.
-
-This room may not know: where operations come from, how counts are shown.
 """
 
 from __future__ import annotations
@@ -11,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from properties.operations import Dispatch, Operation
+from properties.operations import Operation
 
 from .perform import Run
 
@@ -53,8 +51,8 @@ class Coverage:
             kind = operation.op
             lines = judge.lines
             # A step changes no reference: what it touches is what it may read and write.
-            work = operation.work if isinstance(operation, Dispatch) else ()
-            read = [block for name, _ in work if name in lines for block in lines[name].whole]
+            named = operation.requests() if operation.reads_tables else ()
+            read = [block for name in named if name in lines for block in lines[name].whole]
             references, published = judge.references.copy(), judge.published.copy()
 
         return look
