@@ -18,7 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from ..campaign import in_process as campaign
 from ..campaign.in_process import Finding, Plan, Result
 from ..campaign.plans import READY, BadPlan, CampaignPlan, Variant, properties_of
-from ..engines.registry import ENGINES, UnknownEngine, engine_of, on_kernels, shares
+from ..engines.registry import ENGINES, UnknownEngine, described, engine_of, on_kernels, shares
 from ..engines.tally import Tally
 from ..runs.perform import Judging
 from ..runs.status import CLEAN, VIOLATION
@@ -124,8 +124,8 @@ def run(
         list[str] | None,
         typer.Option(
             metavar=f"[{'|'.join((_ALL, *ENGINES, _RAY))}]",
-            help="An engine; may be repeated; the usual ones in turn without. `ray` beside or without others: the "
-            "workers are on a Ray cluster (an extra).",
+            help=f"An engine; may be repeated; the usual ones in turn without. {described()}. `ray` beside or without "
+            "others: the workers are on a Ray cluster (an extra).",
         ),
     ] = None,
     budget: Annotated[str, typer.Option(help="Time to spend: 45s, 10m, 2h.")] = "45s",
