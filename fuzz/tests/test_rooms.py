@@ -162,7 +162,7 @@ def test_a_specification_is_short(name: str) -> None:
 @pytest.mark.parametrize(
     "modules",
     [
-        "fuzz.engines.walk, fuzz.runs.perform, fuzz.runs.counterexample, fuzz.findings.shrink",
+        "fuzz.engines.walk, fuzz.engines.registry, fuzz.runs.perform, fuzz.runs.counterexample, fuzz.findings.shrink",
         "fuzz.campaign.campaign, fuzz.campaign.supervisor, fuzz.campaign.cluster, fuzz.campaign.history",
         "fuzz.findings.store, fuzz.findings.baseline",
         "fuzz.cli",
