@@ -37,7 +37,7 @@ from .world import NAN, World
 __all__ = ["KernelLaw", "kernel_laws", "shape_for"]
 
 ROWS = 8
-"""Query rows of one sequence that are attended in one step, its last ones."""
+"""At most so many query rows of one sequence are attended in one step: its last ones."""
 
 
 def shape_for(configuration: Configuration) -> Case:
@@ -78,7 +78,7 @@ class KernelLaw:
     """Runs and checks every step of one session on `kernels`."""
 
     needs = frozenset({Capability.BATCH})
-    # A placeholder's K/V are computed before the host knows its name; here they are a function of the name.
+    # A placeholder's K/V are computed before the host knows its token; here they are a function of the token.
     excludes = frozenset({Capability.FILL})
 
     def __init__(self, kernels: Kernels, configuration: Configuration, *, sanitize: bool = True) -> None:
@@ -112,7 +112,7 @@ class KernelLaw:
             self._run(*seen.step)
 
     def walk(self, seen: Seen, operations: int) -> None:
-        """Nothing is compared at intervals: each step was, when it ran."""
+        """Nothing to compare at intervals: each step was compared when it ran."""
 
     def _poison(self, seen: Seen) -> None:
         """Fill what became free, and what was evicted for other content, with NaN."""

@@ -24,7 +24,7 @@ class Seen(Protocol):
     """The step that the last operation dispatched, its copies and its arrays; None if it was another operation."""
 
     def see(self, look: Callable[..., Any], *values: Any) -> Any:
-        """What a method of the target that only shows something returns; whatever it raises is a CRASH."""
+        """What a method of the target returns that only shows something. Anything that it raises is a CRASH."""
         ...
 
 
@@ -33,7 +33,7 @@ class Law(Protocol):
 
     needs: frozenset[Capability]
     excludes: frozenset[Capability]
-    """What it cannot follow: switched off in its sessions, and said like any capability that is missing."""
+    """Capabilities that it cannot follow. They are off in its sessions, and listed like any that is missing."""
 
     def after(self, seen: Seen) -> None:
         """The last operation succeeded and the judge has no objection; `seen.judge.touched` lists its blocks."""
