@@ -163,8 +163,9 @@ def test_a_specification_is_short(name: str) -> None:
     "modules",
     [
         "fuzz.engines.walk, fuzz.engines.registry, fuzz.runs.perform, fuzz.runs.counterexample, fuzz.findings.shrink",
-        "fuzz.campaign.campaign, fuzz.campaign.supervisor, fuzz.campaign.cluster, fuzz.campaign.history",
-        "fuzz.findings.store, fuzz.findings.baseline",
+        "fuzz.engines.swarm, fuzz.engines.hypothesis, fuzz.engines.kernels, fuzz.engines.explore, fuzz.engines.atheris",
+        "fuzz.engines.trace, fuzz.campaign.campaign, fuzz.campaign.supervisor, fuzz.campaign.cluster",
+        "fuzz.campaign.history, fuzz.findings.store, fuzz.findings.baseline",
         "fuzz.cli",
         "properties.session, properties.operations, properties.target, properties.laws, properties.targets.kvcore",
         "kvcore",
