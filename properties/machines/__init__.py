@@ -1,8 +1,8 @@
 """Hypothesis as a producer of operations: the properties as a state machine, and the gate for every commit.
 
-`properties.moves` turns a few small integers into one operation in the present state, `strategies.py` draws them and the
-configurations, `allocator.py` is the machine, `profiles.py` says how long it runs. The machine adds nothing to what is
-checked: it calls `Session.apply`, as every other producer does, and keeps the list of operations, which is what a
+`properties.moves` turns a few small integers into one operation in the present state, `strategies.py` draws them and
+the configurations, `allocator.py` is the machine, `profiles.py` says how long it runs. The machine adds nothing to what
+is checked: it calls `Session.apply`, as every other producer does, and keeps the list of operations, which is what a
 finding is. Hypothesis draws; nothing here is random otherwise.
 """
 
