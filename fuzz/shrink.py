@@ -410,7 +410,7 @@ def _without(operations: Sequence[Operation], request: str) -> Iterator[Operatio
 
 
 def _filled(operations: Sequence[Operation], session: Session) -> Iterator[Operation]:
-    lines = session.judge.lines
+    lines = session.judge.sequences
     for operation in operations:
         if isinstance(operation, Dispatch):
             work = [

@@ -561,7 +561,7 @@ class _Checked:
         self.apply: Callable[[Operation], Outcome] = self.session.apply
 
     def hit_tokens(self, request: str) -> int:
-        return self.session.judge.lines[request].computed
+        return self.session.judge.sequences[request].computed
 
     def evictions(self) -> int | None:
         return self.session.judge.events.get("evicted", 0)
@@ -569,7 +569,7 @@ class _Checked:
     def drain(self, remember: Callable[[Operation], Any]) -> None:
         session = self.session
         judge = session.judge
-        if judge.capacity * judge.policy.block_size <= _DRAIN_TOKENS:
+        if judge.blocks.capacity * judge.policy.block_size <= _DRAIN_TOKENS:
 
             def act(operation: Operation) -> Outcome:
                 remember(operation)
@@ -578,8 +578,9 @@ class _Checked:
             session.drain(act)
             return
         session.walk()
-        if judge.idle != judge.capacity:
-            raise Release(f"all requests have finished, and {judge.capacity - judge.idle} blocks are still held")
+        held = judge.blocks.capacity - judge.blocks.available
+        if held:
+            raise Release(f"all requests have finished, and {held} blocks are still held")
 
 
 class _Bare:
@@ -588,7 +589,7 @@ class _Bare:
     def __init__(self, target: Target) -> None:
         self._target = target
         self._size = target.policy.block_size
-        # With blocks of one slot, n - 1 hit tokens may be n hit blocks (see Judge._hit_blocks); then nobody can say.
+        # With blocks of one slot, n - 1 hit tokens may be n hit blocks (see `reference.hits`); then nobody can say.
         self._counted = (
             Capability.INSPECT in target.capabilities
             and target.policy.exact

@@ -1,6 +1,5 @@
-"""Which properties a session with given capabilities checks, and what keeps it from the others: said in every summary.
-
-This room may not know: any core, any producer.
+"""What capabilities and a policy mean for a session: which properties it checks, and why not the others (every summary
+says so), and which capabilities a policy rules out.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from reference import PROPERTIES, Policy
 
 from .target import Capability
 
-__all__ = ["unchecked"]
+__all__ = ["require_possible", "unchecked"]
 
 _NEEDS: dict[str, Capability] = {
     "ISOLATION": Capability.NAMESPACES,
@@ -23,6 +22,7 @@ _NEEDS: dict[str, Capability] = {
 }
 
 
+_NOT_BY_STEP = frozenset({Capability.FORK, Capability.MATCH, Capability.CLONE})
 _KERNELS = ("BOUNDS", "EQUIVALENCE")
 _COMPLETE = ("COMPLETENESS", "EVICTION")
 
@@ -47,3 +47,14 @@ def unchecked(capabilities: frozenset[Capability], policy: Policy, kernels: bool
         elif name == "EVICTION" and policy.windowed:
             reasons[name] = "what lies behind a window is let go before what extends it (Policy.windows)"
     return reasons
+
+
+def require_possible(name: str, capabilities: frozenset[Capability], policy: Policy) -> None:
+    """Raises ValueError if the target called `name` cannot have both these capabilities and this policy."""
+    if policy.admission == "step" and (cannot := sorted(kind.name for kind in capabilities & _NOT_BY_STEP)):
+        raise ValueError(f"{name}: with Policy.admission 'step' there can be no {', '.join(cannot)}")
+    if policy.windowed and policy.truncates == "tokens" and Capability.TRUNCATE in capabilities:
+        raise ValueError(
+            f"{name}: behind a window nothing is kept that a truncation could go back to; with TRUNCATE "
+            "Policy.truncates must be 'placeholders'"
+        )

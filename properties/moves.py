@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from reference import Line
+from reference import Sequence
 
 from .operations import (
     UNKNOWN,
@@ -143,7 +143,7 @@ class Moves:
     def __init__(self, session: Session, swarm: Swarm) -> None:
         """O(1)."""
         self._session = session
-        self._lines = session.judge.lines
+        self._lines = session.judge.sequences
         self._swarm = swarm
         capabilities = session.capabilities
         self._has = capabilities
@@ -152,7 +152,7 @@ class Moves:
         lengths = {1}
         for blocks in range(1, swarm.reach + 1):
             lengths |= {blocks * size - 1, blocks * size, blocks * size + 1}
-        self._pool = session.judge.room
+        self._pool = session.judge.max_tokens
         self._lengths = sorted(length for length in lengths if 0 < length <= self._pool)
         self._grow = sorted({1, 2, max(1, size - 1), size, size + 1, 2 * size})
         self._tile = _TILES[swarm.alphabet]
@@ -210,8 +210,8 @@ class Moves:
         if who & 15 >= 11 and self._lines:  # what a live request has become: its generated blocks can be hit, too
             request = self._line(who)
             line = self._lines[request]
-            if not line.unnamed or self._drafts:
-                prompt = tuple(line.tokens[: min(length, line.named)])
+            if not line.num_placeholders or self._drafts:
+                prompt = tuple(line.tokens[: min(length, line.num_named)])
         if value >= 32 and prompt:
             prompt = prompt[: -(1, self._size)[value >> 6]]
         if len(prompt) < length:
@@ -231,7 +231,7 @@ class Moves:
     def _space(self, who: int) -> Namespace:
         return self._spaces[(who >> 4) % len(self._spaces)]
 
-    def _space_of(self, line: Line) -> Namespace:
+    def _space_of(self, line: Sequence) -> Namespace:
         return next((space for space in self._spaces if space == line.namespace), ())
 
     def _line(self, who: int) -> str:
@@ -256,7 +256,8 @@ class Moves:
     def _allocate(self, who: int, amount: int, value: int) -> Operation:
         lines = self._lines
         if lines and (
-            len(lines) >= self._swarm.lines or (self._session.judge.idle <= self._swarm.reserve and value & 7 < 7)
+            len(lines) >= self._swarm.lines
+            or (self._session.judge.blocks.available <= self._swarm.reserve and value & 7 < 7)
         ):  # a full pool refuses everything; let something else happen first
             return self._dispatch(who, amount, value)
         return Allocate(self._new_name(), self._prompt(who, amount, value), self._space(who))
@@ -270,7 +271,7 @@ class Moves:
                 self._upon = None
             elif upon is None:
                 return self._cut_to(self._under, under, under.base)
-            elif upon.flights or upon.scheduled < len(upon.tokens):
+            elif upon.in_flight or upon.scheduled < len(upon.tokens):
                 return self._dispatch(0, 0, 0)
             else:
                 return Free(self._upon.request)
@@ -278,7 +279,7 @@ class Moves:
         if line is not None and self._whole is not None:
             if len(line.tokens) == line.base and self._cut:
                 return Append(self._under, self._cut)
-            if line.flights or line.scheduled < len(line.tokens):
+            if line.in_flight or line.scheduled < len(line.tokens):
                 return self._dispatch(0, 0, 0)
             whole, self._whole = self._whole, None
             return Allocate(self._new_name(), whole.tokens, whole.namespace)
@@ -288,8 +289,8 @@ class Moves:
         """The next story's first step, if a live request has full generated blocks."""
         size = self._size
         for request, line in self._lines.items():
-            whole = line.published * size
-            if whole > line.base and not line.unnamed and whole + size < self._pool:
+            whole = line.tables[0].published * size
+            if whole > line.base and not line.num_placeholders and whole + size < self._pool:
                 tokens = (*line.tokens[:whole], *self._tokens(size + (amount & 1), value))
                 self._under = request
                 self._upon = self._whole = Allocate(self._new_name(), tokens, self._space_of(line))
@@ -310,7 +311,7 @@ class Moves:
         chunk = amount >> 2 if amount & 3 == 3 and judge.policy.chunks else 0
         value = value & 31 if value >= 64 else 0
         work = []
-        for request, line in judge.lines.items():
+        for request, line in judge.sequences.items():
             left = len(line.tokens) - line.scheduled
             if left:
                 if not value & 1:
@@ -319,7 +320,7 @@ class Moves:
         if not work:
             if judge.in_flight:
                 return self._complete(who, amount, value)
-            return self._append(who, amount, value) if judge.lines else self.admission((0, who, amount, value))
+            return self._append(who, amount, value) if judge.sequences else self.admission((0, who, amount, value))
         return self._step(tuple(work))
 
     def _complete(self, who: int, amount: int, value: int) -> Operation:
@@ -333,9 +334,9 @@ class Moves:
             return self.admission((0, who, amount, value))
         count = self._grow[(amount >> 1) % len(self._grow)] if amount & 1 else _COUNTS[amount >> 1 & 3]
         request = self._line(who)
-        if not self._session.judge.idle and value & 7 < 7:
+        if not self._session.judge.blocks.available and value & 7 < 7:
             line = self._lines[request]
-            if len(line.tokens) + count > len(line.table) * self._size:
+            if len(line.tokens) + count > len(line.tables[0].blocks) * self._size:
                 return self._free(who, amount, value)  # a full pool again
         return Append(request, self._tokens(count, value))
 
@@ -345,7 +346,7 @@ class Moves:
             return self.admission((0, who, amount, value))
         request = self._freed = self._line(who)
         line = lines[request]
-        if not line.unnamed:
+        if not line.num_placeholders:
             self._remember(tuple(line.tokens))
         return Free(request)
 
@@ -355,21 +356,21 @@ class Moves:
         if not grown:
             if not self._drafts or "placeholder" in self._off:
                 return self._append(who, amount, value)
-            proposed = any(line.unnamed for line in lines.values())  # and in flight
+            proposed = any(line.num_placeholders for line in lines.values())  # and in flight
             return self._complete(who, amount, value) if proposed else self._placeholder(who, amount, value)
         request, line = grown[who % len(grown)]
         self._begun = request
         return self._cut_to(request, line, len(line.tokens) - 1 - amount % (len(line.tokens) - shortest(line)))
 
-    def _cut_to(self, request: str, line: Line, length: int) -> Operation:
-        self._cut = tuple(line.tokens[length:]) if not line.unnamed else ()
+    def _cut_to(self, request: str, line: Sequence, length: int) -> Operation:
+        self._cut = tuple(line.tokens[length:]) if not line.num_placeholders else ()
         return Truncate(request, length)
 
     def _fork(self, who: int, amount: int, value: int) -> Operation:
         ready = [
             request
             for request, line in self._lines.items()
-            if line.computed == len(line.tokens) and not line.flights and not line.unnamed
+            if line.computed == len(line.tokens) and not line.in_flight and not line.num_placeholders
         ]
         if not ready or len(self._lines) >= self._swarm.lines + 2:
             return self._complete(who, amount, value)
@@ -393,10 +394,10 @@ class Moves:
         if self._drafts:
             return self._verify(request, line, amount, value)
         if line.pending is None:
-            tail = line.table[-1:]
-            if value < 30 and tail and self._session.judge.references[tail[0]] > 1:
+            tail = line.tables[0].blocks[-1:]
+            if value < 30 and tail and self._session.judge.blocks.references[tail[0]] > 1:
                 for other, sharing in self._lines.items():
-                    if sharing is not line and tail[0] in sharing.table:
+                    if sharing is not line and tail[0] in sharing.tables[0].blocks:
                         return Free(other)
             # Often what was cut off once more, as a draft model proposes it again.
             again = self._cut if amount & 1 else ()
@@ -405,10 +406,10 @@ class Moves:
             return self._cut_to(request, line, len(line.tokens) - 1 - amount % (len(line.tokens) - line.base))
         return Free(request) if value < 60 else self._dispatch(who, amount, 0)
 
-    def _verify(self, request: str, line: Line, amount: int, value: int) -> Operation:
+    def _verify(self, request: str, line: Sequence, amount: int, value: int) -> Operation:
         """The next thing that happens to a request with drafts: they are proposed, computed, and some of the first are
         accepted and the rest rejected, or all of them at once."""
-        judge, named = self._session.judge, line.named
+        judge, named = self._session.judge, line.num_named
         if value >= 80 and "lookup" not in self._off:  # what does the index have of it by now?
             return Lookup((*line.tokens[:named], *self._tokens(1, value)), self._space_of(line))
         if line.computed > named:  # a verdict is due
@@ -420,13 +421,13 @@ class Moves:
                 run = next((at for at, token in enumerate(due) if token != UNKNOWN), len(due))
                 return Fill(request, named, self._tokens(1 + amount % run, value))
         if line.scheduled < len(line.tokens):
-            if not judge.idle and len(line.tokens) > len(line.table) * self._size:
+            if not judge.blocks.available and len(line.tokens) > len(line.tables[0].blocks) * self._size:
                 return Free(request)  # it can only be refused
             return self._dispatch(0, amount | 3 if value & 2 else 0, 0)  # a part of it, half the time
-        if line.flights and (value < 20 or len(judge.in_flight) >= self._depth):
+        if line.in_flight and (value < 20 or len(judge.in_flight) >= self._depth):
             return self._complete(0, amount, value)
         count = self._proposed(amount)
-        if line.unnamed:
+        if line.num_placeholders:
             return Append(request, (UNKNOWN,) * count)
         if value & 1:
             return Append(request, self._tokens(count, value))
@@ -462,7 +463,7 @@ class Moves:
         return Append(request, (UNKNOWN,) * self._proposed(amount))
 
     def _fill(self, who: int, amount: int, value: int) -> Operation:
-        unnamed = [(request, line) for request, line in self._lines.items() if line.unnamed]
+        unnamed = [(request, line) for request, line in self._lines.items() if line.num_placeholders]
         if not unnamed:
             return self._dispatch(who, amount, value)
         request, line = unnamed[who % len(unnamed)]
@@ -539,7 +540,7 @@ class Moves:
         if value & 1:
             return Fork(self._line(who), self._line(who + 1))
         for request, line in self._lines.items():
-            if line.flights or line.unnamed or line.computed < len(line.tokens):
+            if line.in_flight or line.num_placeholders or line.computed < len(line.tokens):
                 return Fork(request, self._new_name())
         return Fork("nobody", self._new_name())
 

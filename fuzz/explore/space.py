@@ -119,7 +119,7 @@ class Space:
     def operations(self, session: Session, known: Iterable[int]) -> Iterator[Operation]:
         """Every operation in this state, in a fixed order. `known`: tokens that occur in it."""
         judge, without = session.judge, self.without
-        lines = judge.lines
+        lines = judge.sequences
         tokens = tuple(token for token in range(self.alphabet) if token in known)
         name = next((name for name in NAMES if name not in lines), "")
         room = len(lines) < self.requests
@@ -135,7 +135,7 @@ class Space:
                     yield Append(request, new)
                 if self.placeholders and most > 0:
                     yield Append(request, (UNKNOWN,))
-            if line.unnamed:
+            if line.num_placeholders:
                 at = line.tokens.index(UNKNOWN)
                 for new in _prompts(tokens, self.alphabet, 1):
                     yield Fill(request, at, new)

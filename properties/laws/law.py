@@ -1,14 +1,12 @@
-"""What a law is, and what it sees of a session. Apart from the laws and from the session, so that imports run one way.
-
-This room may not know: any law, the session, any core.
-"""
+"""What a law is, and what it sees of a session. It imports neither: laws and the session import it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from reference import Judge, Passage
+import reference
+from reference import Judge
 
 from ..target import Capability, StepArrays, Target
 
@@ -20,7 +18,9 @@ class Seen(Protocol):
 
     judge: Judge
     target: Target
-    step: tuple[Passage, Sequence[tuple[int, int]], StepArrays] | None
+    changed: Sequence[int]
+    """Blocks whose references or publication the last operation changed."""
+    step: tuple[reference.Step, Sequence[tuple[int, int]], StepArrays] | None
     """The step that the last operation dispatched, its copies and its arrays; None if it was another operation."""
 
     def see(self, look: Callable[..., Any], *values: Any) -> Any:
@@ -36,7 +36,7 @@ class Law(Protocol):
     """What it cannot follow: switched off in its sessions, and said like any capability that is missing."""
 
     def after(self, seen: Seen) -> None:
-        """The last operation succeeded and the judge has no objection; `seen.judge.touched` lists its blocks."""
+        """The last operation succeeded and the judge has no objection; `seen.changed` lists its blocks."""
         ...
 
     def walk(self, seen: Seen, operations: int) -> None:
