@@ -37,7 +37,7 @@ from properties.operations import (
     encode,
 )
 from properties.target import Found, Numbers, StepView, Target
-from reference.judge import MAX_TOKEN
+from reference.sequence import MAX_TOKEN
 
 from .runs.counterexample import versions
 
