@@ -2,5 +2,5 @@
 
 In: bugs, engines, seeds. Out: what killed each bug, how soon, and how short the counterexample became.
 
-This room knows the zoo, engines, findings and runs. Nothing but the command line knows it.
+It imports the zoo, engines, findings and runs. Only the command line imports it.
 """

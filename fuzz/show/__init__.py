@@ -2,5 +2,5 @@
 
 In: runs, counterexamples, summaries (plain data). Out: text for a terminal, Markdown, self-contained HTML.
 
-This room knows runs. It starts nothing and decides nothing.
+It imports runs. It starts nothing and decides nothing.
 """
