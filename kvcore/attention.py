@@ -13,6 +13,8 @@ An engine's loop:
         ...                                             # q, k, v of the step's tokens, [tokens, heads, head_dim]
         out = attention(layer, q, k, v, plan)
     manager.complete(step)                              # when the device has run it, or in stream order
+
+Also imports: torch.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ read.
 
 Poison (debug): blocks whose content is gone are filled with 0xFF bytes, a NaN in every dtype here, so that reading them
 shows. Pass `storage.poison` as `BlockManager(..., on_discard=storage.poison)`.
+
+Also imports: torch.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A cache that never evicts never evicts wrongly. So each campaign counts events, and one that the target can produce and
 that never happened in 100,000 operations is a failure of the campaign (a warning below that), after Antithesis's
-"sometimes". The judge and the target's `noticed` do the counting; this room knows what each event means and when it is
+"sometimes". The judge and the target's `noticed` do the counting. Here is what each event means and when it is
 possible.
 """
 

@@ -5,6 +5,8 @@
 
 A pytest11 entry point where the package is installed; conftest.py names it in a checkout. The suite's tests take the
 fixtures `target_name`, `target_factory`, `kernels` and `profile`.
+
+Also imports: pytest, properties.attention.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from .attention.kernels import Kernels
 
 PROFILES = ("commit", "nightly", "soak")
+
+NIGHTLY = "slow, and another test stands for it: this project's own runs leave it to the night"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -45,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"nightly: {NIGHTLY}")
     try:
         load(config.getoption("--target"))(Configuration())
     except (UnknownTarget, ImportError) as error:

@@ -172,7 +172,7 @@ def symptom_of(
 ) -> Symptom:
     """The symptom of a counterexample that was shrunk, perhaps to the end. end: what `shrink.slipped` made of it.
     O(operations)."""
-    kinds = sorted("allocate" if operation.op == "lookup" else operation.op for operation in found.operations)
+    kinds = sorted(operation.counts_as or operation.op for operation in found.operations)
     leads_to = signature_of(end) if end is not None else None
     return Symptom(signature or signature_of(found), leads_to, tuple(kinds), shrunk)
 

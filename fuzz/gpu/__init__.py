@@ -9,4 +9,6 @@ machine. The rest runs in the worker: `session.py` runs the parts, `correctness.
 
 Unlike the rest of `fuzz`, the worker imports kvcore, torch and Triton: it checks what only kvcore promises. None of
 these is imported before a worker starts.
+
+Imports: fuzz.runs, kvcore, properties, matplotlib, numpy, rich, torch, triton.
 """

@@ -200,10 +200,6 @@ def names(operations: Sequence[Operation]) -> list[str]:
     """Request ids in the order of their first appearance. O(operations)."""
     seen: dict[str, None] = {}
     for operation in operations:
-        for field_name in ("request", "child"):
-            value = getattr(operation, field_name, None)
-            if value is not None:
-                seen.setdefault(value)
-        for request, _ in getattr(operation, "work", ()):
+        for request in operation.requests():
             seen.setdefault(request)
     return list(seen)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from properties.operations import Dispatch, Operation
+from properties.operations import Operation
 
 from .perform import Run
 
@@ -51,8 +51,8 @@ class Coverage:
             kind = operation.op
             lines = judge.lines
             # A step changes no reference: the blocks that it touches are those that it may read and write.
-            work = operation.work if isinstance(operation, Dispatch) else ()
-            read = [block for name, _ in work if name in lines for block in lines[name].whole]
+            named = operation.requests() if operation.reads_tables else ()
+            read = [block for name in named if name in lines for block in lines[name].whole]
             references, published = judge.references.copy(), judge.published.copy()
 
         return look

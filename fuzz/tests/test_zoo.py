@@ -16,12 +16,14 @@ from pathlib import Path
 import pytest
 
 from fuzz import zoo
-from fuzz.audit.planting import Change, DoesNotApply, plant
-from fuzz.engines.engines import Tally, swarm
+from fuzz.engines.engine import Assignment
+from fuzz.engines.swarm import WalkEngine
+from fuzz.engines.tally import Tally
 from fuzz.findings.shrink import shrink
 from fuzz.runs.counterexample import Counterexample
 from fuzz.runs.perform import Judging, perform
 from fuzz.zoo import Bug, InvalidBug, allocator_bugs, find, kernel_bugs
+from fuzz.zoo.planting import Change, DoesNotApply, plant
 from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 
@@ -43,9 +45,22 @@ LONGER = {("KC-1", "full"): 13, ("TR-4b", "blind"): 5}
 SHRUNK = [bug for bug in allocator_bugs() if bug.blind]
 
 
+def shrunk() -> list[object]:
+    """Bugs and modes. One bug of each kind is shrunk by day, in both modes, the others by night."""
+    kinds: set[str] = set()
+    parameters = []
+    for bug in SHRUNK:
+        marks = [pytest.mark.nightly] if bug.kind in kinds else []
+        kinds.add(bug.kind)
+        parameters += [pytest.param(bug, mode, id=f"{mode}-{bug.id}", marks=marks) for mode in ("full", "blind")]
+    return parameters
+
+
 def hunt(factory: TargetFactory, judging: Judging, seed: str = "1") -> tuple[Counterexample, Tally]:
     tally = Tally()
-    found, _ = swarm(factory, "planted", seed, judging, tally, clock=lambda: 0.0, deadline=1.0, episodes=2000)
+    found, _ = WalkEngine().hunt(
+        Assignment(factory, "planted", seed, judging, tally, clock=lambda: 0.0, deadline=1.0, count=2000)
+    )
     assert found is not None, "not found"
     return found, tally
 
@@ -59,8 +74,7 @@ def test_the_walk_finds_it(bug: Bug) -> None:
     assert {found.property_id, strict.violation.id} & set(bug.properties), (found.property_id, strict.violation)
 
 
-@pytest.mark.parametrize("bug", SHRUNK, ids=lambda bug: bug.id)
-@pytest.mark.parametrize("mode", ["full", "blind"])
+@pytest.mark.parametrize(("bug", "mode"), shrunk())
 def test_it_is_shrunk_to_the_least(bug: Bug, mode: str) -> None:
     factory = bug.factory()
     found, tally = hunt(factory, BLIND if mode == "blind" else Judging(), SEEDS.get(bug.id, "1"))
@@ -137,7 +151,7 @@ def test_a_planted_copy_has_its_source_and_leaves_nothing_behind(tmp_path: Path)
     """No file is left of a killed process; tracebacks and `inspect` show the changed text."""
     code = """
 import inspect, os, signal, traceback
-from fuzz.audit.planting import Change, plant
+from fuzz.zoo.planting import Change, plant
 core = plant([Change("pool.py", "popleft = self.free.popleft", "popleft = self.planted")])
 assert inspect.getsource(core.pool.BlockPool).startswith("class BlockPool:")
 pool = core.pool.BlockPool(1)

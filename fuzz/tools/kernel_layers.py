@@ -30,8 +30,8 @@ prepare()
 import torch  # noqa: E402
 from hypothesis import Phase, settings  # noqa: E402
 
-from fuzz.audit.planting import plant  # noqa: E402
 from fuzz.zoo import Bug, kernel_bugs  # noqa: E402
+from fuzz.zoo.planting import plant  # noqa: E402
 from properties.attention.cases import Case, draw  # noqa: E402
 from properties.attention.checks import Checker, Piece  # noqa: E402
 from properties.attention.kernels import AXES, How, Spec, Step, unwatched  # noqa: E402

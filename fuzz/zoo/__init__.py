@@ -2,7 +2,7 @@
 
 Each bug is one TOML file: what it is, where it was reported, what it breaks, which property should kill it, and the
 change itself, as text that occurs exactly once in a file of kvcore. Production code has no switches:
-`fuzz.audit.planting` makes a changed copy. A change that no longer applies is an error wherever the zoo is read, never
+`fuzz.zoo.planting` makes a changed copy. A change that no longer applies is an error wherever the zoo is read, never
 a skip.
 
 Every bug is a target, too: `--target fuzz.zoo:NV-1` drives kvcore with that bug planted.
@@ -20,6 +20,8 @@ A bug's fields:
   attention cases; "machine", the allocator's machine with the kernels beside it; "large", addresses beyond 2**31
   elements (where: the scenario); "control", a check that must raise an alarm when something is wrong; "nothing", a
   change that cannot change a result (why: the reason) and so must survive. It is a promise of the design, no bug.
+
+Imports: properties, reference, kvcore.
 """
 
 from __future__ import annotations
@@ -32,9 +34,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fuzz.audit.planting import Change, changed, plant, planted
 from properties.target import TargetFactory
 from reference import PROPERTIES
+
+from .planting import Change, changed, plant, planted
 
 __all__ = ["BY", "Bug", "InvalidBug", "allocator_bugs", "canary", "diff", "find", "kernel_bugs"]
 

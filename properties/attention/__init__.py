@@ -6,5 +6,5 @@ In: kernels behind the protocol of `kernels.py`. Out: a violation, or counts of 
 knows the right output, and `sanitizer.py` which program may touch which memory. `law.py` does all of it beside the
 allocator, as an observer of a session. `repairs.py` repairs Triton's interpreter first.
 
-This package may import torch and Triton, unlike the rest of `properties`.
+Imports: properties, reference, numpy, torch, triton.
 """

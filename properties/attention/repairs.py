@@ -4,8 +4,8 @@ The interpreter holds bf16 and fp8 values as bare bit patterns, and often treats
 the patterns, `+` adds them, and the conversions truncate where a GPU rounds. Its fp32 dot is numpy's matmul, whose bits
 depend on the shape, so that a batch-invariant kernel does not look like one. `install` repairs this: conversions round
 and saturate as the GPU's `cvt` does, dots have an arithmetic that is written down here, and arithmetic on patterns is
-an error. It also makes the interpreter much faster. `tests/test_repairs.py` says what exactly Triton 3.9.0 does wrong.
-Each fault has a test that fails once Triton has fixed it.
+an error. It also makes the interpreter much faster (one patch a launch, and `memos.py`). `tests/test_repairs.py` says
+what exactly Triton 3.9.0 does wrong. Each fault has a test that fails once Triton has fixed it.
 """
 
 # Triton comes without types, so whatever is taken from it is `Any` here: builders, handles, scopes.
@@ -19,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from triton.runtime import interpreter as _interpreter  # type: ignore[import-untyped,unused-ignore]
+
+from .memos import MEMOS
 
 __all__ = ["DOTS", "Unrepaired", "fused", "install", "installed", "narrow", "sequential", "uninstall", "widen"]
 
@@ -369,6 +371,7 @@ _REPAIRS: dict[tuple[Any, str], Any] = {
     (_I.ReduceOps, "min_max"): _min_max,
     (_I.GridExecutor, "__call__"): _run_grid,
     (_I, "_patch_lang"): _patch_lang,
+    **MEMOS,
 }
 
 _STOCK: dict[tuple[Any, str], Any] = {

@@ -4,6 +4,8 @@ The judge (in `reference`) needs only a core's choices. A law needs to see insid
 it needs; where they are missing it is left out, and the summary says so. A law is asked after every operation, at the
 cost of what the operation touched, and at intervals (`walk`) for the whole state. Kernels are checked by a law too,
 which runs each step's batch: `properties/attention/law.py`.
+
+Imports: properties, reference.
 """
 
 from .bookkeeping import Bookkeeping

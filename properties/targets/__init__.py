@@ -7,6 +7,8 @@ Only kvcore's adapters import kvcore. The adapters of vLLM and SGLang import tho
 
     [project.entry-points."properties.targets"]
     mycore = "mycore.testing:make"
+
+Imports: properties, reference.
 """
 
 from __future__ import annotations

@@ -28,6 +28,8 @@ What it means in the target protocol (docs/your-core.md has the policies):
   request wait that fits. That is its load policy, and not judged here. What the allocators refuse is judged exactly.
 
 SGLang is imported when the first target is made.
+
+Also imports: sglang, torch, transformers.
 """
 
 from __future__ import annotations

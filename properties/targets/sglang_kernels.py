@@ -14,6 +14,8 @@ The cache is flat there: slots [n, kv heads, head dim], and a table of slots, no
 as `MHATokenToKVPool.set_kv_buffer` does where there is no CUDA; so storing is not a kernel under test here. SGLang's
 page copies are CUDA, and it has no ALiBi. An FP8 cache rounds queries and weights to FP8, by design: no bound on errors
 here is meant for that.
+
+Also imports: numpy, torch.
 """
 
 from __future__ import annotations

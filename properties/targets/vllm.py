@@ -30,6 +30,8 @@ Left out: RESET (vLLM refuses with live requests, and the protocol's is always v
 (the index has hashes only), REFUSES (the manager is never given invalid input).
 
 Names that begin with an underscore in vLLM are read, and never written.
+
+Also imports: torch, vllm.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ Seven factories, for `--kernels`:
 What the back end documents as its limits are limits here: blocks of multiples of 16, heads of at least 32 elements, one
 layout for keys and values, one FP8 scale for all heads of a cache. vLLM has no Triton kernel that copies blocks, and
 none of the tags of `store_kv`.
+
+Also imports: numpy, torch, triton.
 """
 
 from __future__ import annotations
