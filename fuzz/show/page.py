@@ -22,7 +22,8 @@ from reference import PROPERTIES
 
 from ..runs.counterexample import Counterexample
 from .chart import chart, curves, heat, logarithmic, stacks
-from .picture import NotDrawn, layout, picture
+from .layout import layout
+from .picture import NotDrawn, picture
 from .timeline import describe
 
 __all__ = ["environment", "pictured", "render", "render_history", "render_picture"]
