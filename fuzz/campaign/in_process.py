@@ -17,6 +17,7 @@ from typing import Any, Protocol
 from properties.coverage import unchecked
 from properties.ledger import EVENTS, THRESHOLD
 from properties.operations import REUSES, Configuration
+from properties.state_coverage import SAMPLED
 from properties.target import TargetFactory
 from reference import PROPERTIES
 
@@ -27,7 +28,6 @@ from ..findings.shrink import shrink
 from ..findings.signature import signature_of
 from ..runs.counterexample import Counterexample, versions, write
 from ..runs.perform import LONG, Judging, kernel_laws, perform
-from ..runs.state_coverage import SAMPLED
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, NOTHING, VIOLATION
 
 __all__ = [

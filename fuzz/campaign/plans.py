@@ -21,7 +21,7 @@ from reference import PROPERTIES
 
 from ..engines.registry import ENGINES, UnknownEngine, engine_of, planned
 from ..engines.walk import Limits
-from ..runs.perform import Judging
+from ..runs.values import Judging
 from .worker import Stream
 
 __all__ = [

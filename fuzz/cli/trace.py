@@ -1,7 +1,4 @@
-"""`trace`: a production's requests, run through a target.
-
-This room may not know: how requests become operations.
-"""
+"""`trace`: a production's requests, run through a target."""
 
 from __future__ import annotations
 

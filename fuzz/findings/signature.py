@@ -21,7 +21,7 @@ from typing import Any
 
 from properties.operations import Configuration, Operation
 
-from ..runs.counterexample import Counterexample
+from ..runs.values import Counterexample
 
 __all__ = ["Signature", "Symptom", "akin", "configuration_class", "divergence", "signature_of", "symptom_of"]
 
