@@ -1,4 +1,6 @@
-"""Which properties a session with given capabilities checks, and why not the others. Every summary says so."""
+"""What capabilities and a policy mean for a session: which properties it checks, and why not the others (every summary
+says so), and which capabilities a policy rules out.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ from reference import PROPERTIES, Policy
 
 from .target import Capability
 
-__all__ = ["KERNELS", "NEEDS", "unchecked"]
+__all__ = ["KERNELS", "NEEDS", "require_possible", "unchecked"]
 
 KERNELS = ("BOUNDS", "EQUIVALENCE")
 """Properties of kernels: checked only where some run beside the allocator."""
@@ -43,6 +45,8 @@ NEEDS: dict[str, Capability | None] = {
 if PROPERTIES.keys() != NEEDS.keys():
     raise TypeError(f"NEEDS and PROPERTIES differ in {', '.join(sorted(PROPERTIES.keys() ^ NEEDS.keys()))}")
 
+_NOT_BY_STEP = frozenset({Capability.FORK, Capability.MATCH, Capability.CLONE})
+
 
 def unchecked(capabilities: frozenset[Capability], policy: Policy, kernels: bool = False) -> dict[str, str]:
     """Properties that a session does not check, with the reason. In order of harm.
@@ -64,3 +68,14 @@ def unchecked(capabilities: frozenset[Capability], policy: Policy, kernels: bool
         elif name == "EVICTION" and policy.windowed:
             reasons[name] = "what lies behind a window is let go before what extends it (Policy.windows)"
     return reasons
+
+
+def require_possible(name: str, capabilities: frozenset[Capability], policy: Policy) -> None:
+    """Raises ValueError if the target called `name` cannot have both these capabilities and this policy."""
+    if policy.admission == "step" and (cannot := sorted(kind.name for kind in capabilities & _NOT_BY_STEP)):
+        raise ValueError(f"{name}: with Policy.admission 'step' there can be no {', '.join(cannot)}")
+    if policy.windowed and policy.truncates == "tokens" and Capability.TRUNCATE in capabilities:
+        raise ValueError(
+            f"{name}: behind a window nothing is kept that a truncation could go back to; with TRUNCATE "
+            "Policy.truncates must be 'placeholders'"
+        )

@@ -33,7 +33,7 @@ from properties.operations import (
 )
 from properties.session import Session
 from properties.target import Capability
-from reference import Line
+from reference import Sequence as CachedSequence
 
 __all__ = ["KINDS", "NAMES", "BadSpace", "Space"]
 
@@ -117,7 +117,7 @@ class Space:
             if kind not in self.without:
                 yield from makes(self, state)
         each = [makes for kind, makes in _EACH.items() if kind not in self.without]
-        for request, sequence in session.judge.lines.items():
+        for request, sequence in session.judge.sequences.items():
             for of_one in each:
                 yield from of_one(self, state, request, sequence)
         for kind, makes in _LAST.items():
@@ -132,7 +132,7 @@ class Space:
                 yield from makes(self, state)
 
     def _state(self, session: Session, known: Iterable[int]) -> _State:
-        live = session.judge.lines
+        live = session.judge.sequences
         name = next((name for name in NAMES if name not in live), "") if len(live) < self.requests else ""
         return _State(session, tuple(token for token in range(self.alphabet) if token in known), name)
 
@@ -155,7 +155,7 @@ def _allocate(space: Space, state: _State) -> Iterator[Operation]:
                 yield Allocate(state.name, prompt, namespace)
 
 
-def _append(space: Space, state: _State, request: str, sequence: Line) -> Iterator[Operation]:
+def _append(space: Space, state: _State, request: str, sequence: CachedSequence) -> Iterator[Operation]:
     most = min(space.drafts, space.longest - len(sequence.tokens))
     if most > 0:
         for new in _prompts(state.tokens, space.alphabet, most):
@@ -164,24 +164,24 @@ def _append(space: Space, state: _State, request: str, sequence: Line) -> Iterat
             yield Append(request, (UNKNOWN,))
 
 
-def _fill(space: Space, state: _State, request: str, sequence: Line) -> Iterator[Operation]:
-    if sequence.unnamed:
+def _fill(space: Space, state: _State, request: str, sequence: CachedSequence) -> Iterator[Operation]:
+    if sequence.num_placeholders:
         at = sequence.tokens.index(UNKNOWN)
         for new in _prompts(state.tokens, space.alphabet, 1):
             yield Fill(request, at, new)
 
 
-def _truncate(space: Space, state: _State, request: str, sequence: Line) -> Iterator[Operation]:
+def _truncate(space: Space, state: _State, request: str, sequence: CachedSequence) -> Iterator[Operation]:
     for shorter in range(len(sequence.tokens) - 1, sequence.base - 1, -1):
         yield Truncate(request, shorter)
 
 
-def _fork(space: Space, state: _State, request: str, sequence: Line) -> Iterator[Operation]:
+def _fork(space: Space, state: _State, request: str, sequence: CachedSequence) -> Iterator[Operation]:
     if state.name:
         yield Fork(request, state.name)
 
 
-def _free(space: Space, state: _State, request: str, sequence: Line) -> Iterator[Operation]:
+def _free(space: Space, state: _State, request: str, sequence: CachedSequence) -> Iterator[Operation]:
     yield Free(request)
 
 
@@ -190,7 +190,7 @@ def _dispatch(space: Space, state: _State) -> Iterator[Operation]:
     if len(judge.in_flight) < space.steps:
         unscheduled = [
             (request, len(sequence.tokens) - sequence.scheduled)
-            for request, sequence in judge.lines.items()
+            for request, sequence in judge.sequences.items()
             if len(sequence.tokens) > sequence.scheduled
         ]
         for work in _works(unscheduled, space.whole_steps):
@@ -229,7 +229,7 @@ def _works(unscheduled: Sequence[tuple[str, int]], whole: bool) -> Iterator[tupl
 
 _Makes = Callable[[Space, _State], Iterator[Operation]]
 _FIRST: dict[str, _Makes] = {"allocate": _allocate}
-_EACH: dict[str, Callable[[Space, _State, str, Line], Iterator[Operation]]] = {
+_EACH: dict[str, Callable[[Space, _State, str, CachedSequence], Iterator[Operation]]] = {
     "append": _append,
     "fill": _fill,
     "truncate": _truncate,

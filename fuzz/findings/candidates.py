@@ -49,7 +49,7 @@ def without_request(operations: Sequence[Operation], request: str) -> list[Opera
 
 def filled(operations: Sequence[Operation], session: Session) -> Iterator[Operation]:
     """Every step schedules all that its requests have."""
-    lines = session.judge.lines
+    lines = session.judge.sequences
     for operation in operations:
         if isinstance(operation, Dispatch):
             work = [

@@ -42,18 +42,18 @@ class Coverage:
             judge = run.session.judge
             if kind:
                 # A block that is touched twice is met once.
-                for block in dict.fromkeys((*read, *judge.touched)):
+                for block in dict.fromkeys((*read, *run.session.changed)):
                     count, content = references[block], published[block]
                     state = "shared" if count > 1 else "active" if count else "free" if content is None else "cached"
                     self.add(kind, state)
                     if count and content is not None:
                         self.add(kind, "published")
             kind = operation.op
-            lines = judge.lines
+            lines = judge.sequences
             # A step changes no reference: the blocks that it touches are those that it may read and write.
             named = operation.requests() if operation.reads_tables else ()
-            read = [block for name in named if name in lines for block in lines[name].whole]
-            references, published = judge.references.copy(), judge.published.copy()
+            read = [block for name in named if name in lines for block in lines[name].table]
+            references, published = judge.blocks.references.copy(), judge.blocks.published.copy()
 
         return look
 

@@ -20,7 +20,7 @@ from typing import Any
 from properties.operations import Allocate, Operation
 from properties.session import Outcome, Session
 from properties.target import Capability, TargetFactory
-from reference import Judge, Line, Violation
+from reference import Judge, Sequence, Violation
 
 from ..runs.counterexample import Counterexample, names
 from ..runs.perform import Run, perform
@@ -181,19 +181,19 @@ def _cells(session: Session) -> list[dict[str, Any]]:
     """Each block's state (see `show.states`), what else holds it, and the history that its content goes on from."""
     judge = session.judge
     others: dict[int, list[str]] = {}
-    for request, line in judge.lines.items():
+    for request, line in judge.sequences.items():
         if line.pending is not None:
             source, destination, _ = line.pending
             others.setdefault(source, []).append(f"a pending copy to block {destination} for {request}")
-        for passage, cut in line.cut:
+        for passage, cut in line.deferred:
             for block in cut:
                 others.setdefault(block, []).append(f"step {passage.number}, cut from {request} in flight")
-    freed: list[Line] = []
+    freed: list[Sequence] = []
     for passage in judge.in_flight:
         for line, _, _ in passage.spans:
             if line.freed and not any(line is other for other in freed):
                 freed.append(line)
-                for block in line.whole:
+                for block in line.table:
                     others.setdefault(block, []).append(f"{line.request}, freed in flight")
     rows = states(session)
     for row in rows:
@@ -213,12 +213,12 @@ def _requests(judge: Judge) -> list[dict[str, Any]]:
             "request": request,
             "tokens": line.tokens[:_SHOWN_TOKENS].tolist(),
             "length": len(line.tokens),
-            "table": list(line.whole),
+            "table": list(line.table),
             "scheduled": line.scheduled,
             "computed": line.computed,
             "core": None,
         }
-        for request, line in judge.lines.items()
+        for request, line in judge.sequences.items()
     ]
 
 
