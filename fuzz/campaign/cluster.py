@@ -132,7 +132,7 @@ class _Here:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What came of a task, with what it left. hits: by the name of their file. written: of an autopsy, its file."""
+    """What came of a task, with what it left. hits: by the name of their file. written: of an recording, its file."""
 
     event: Done | Died
     hits: Mapping[str, Counterexample] = field(default_factory=dict)
@@ -191,10 +191,10 @@ def _answer(event: Done | Died, task: Task, folder: Path) -> _Answer:
             hits[path.name] = hit
         path.unlink()
     written = folder / "task.json"
-    autopsy = written.read_text(encoding="utf-8") if task.kind == "autopsy" and written.exists() else None
+    recording = written.read_text(encoding="utf-8") if task.kind == "reproduce" and written.exists() else None
     if isinstance(event, Done):
         event.result.task = task
-    return _Answer(replace(event, task=task), hits, autopsy)
+    return _Answer(replace(event, task=task), hits, recording)
 
 
 def _fetched(task: Task, folder: str, how: str) -> _Answer:

@@ -4,7 +4,7 @@ A *hunt* does a range of an engine's units (episodes of the walk, chunks of Hypo
 of the stream's seed and of the units' numbers; the clock only says when to stop. It goes on after a violation, since a
 bug that is hit a thousand times must not hide the next one. Each hit is on disk before anything else is done with it,
 the first few of a kind in full, the others counted. A *settle* shrinks one hit, replays it three times and says what it
-is. An *autopsy* does one unit again with every operation written down before it is applied, after a worker has died of
+is. A *reproduce* does one unit again with every operation written down before it is applied, after a worker has died of
 it; a *reduce* shrinks what that has told. A *verify* replays what the baseline knows; an *interpret* replays on the CPU
 what was found on a device.
 
@@ -28,7 +28,7 @@ from dataclasses import dataclass, field, replace
 from io import StringIO
 from pathlib import Path
 from time import monotonic, process_time
-from typing import Any
+from typing import Any, Protocol
 
 from rich.console import Console
 
@@ -51,6 +51,7 @@ from ..runs.isolated import INTERPRETED, Replayed, replayed
 from ..runs.perform import LONG, Judging, Run, kernel_laws, perform
 from ..runs.processes import follow_parent
 from ..show.timeline import Timeline
+from ..traces.figures import trace_figures
 from ..traces.trace import read_trace
 
 __all__ = [
@@ -60,11 +61,13 @@ __all__ = [
     "UNITS",
     "Hit",
     "LostDevice",
+    "Says",
     "Settled",
     "Spool",
     "Stream",
     "Task",
     "TaskResult",
+    "forget_hits",
     "main",
     "on_device",
     "perform_task",
@@ -119,15 +122,15 @@ class Stream:
 
     @property
     def name(self) -> str:
-        return f"{self.engine} on {self.target} ({self.configuration})"
+        return f"{self.engine} on {self.target}" + (f" ({self.configuration})" if self.configuration else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """One thing to do. hunt: units `first` to `first + count` of `stream`, within `seconds`. settle: the hit in `path`,
-    shrinking for at most `seconds`. autopsy: unit `first`. verify: `path`. interpret: `path`, which was found on a
+    shrinking for at most `seconds`. reproduce: unit `first`. verify: `path`. interpret: `path`, which was found on a
     device, on the CPU. reduce: `path`, which takes its process along, for at most `seconds`. folder: where hits go.
-    number: its own.
+    number: its own. most: hits that a hunt writes down before it ends; 0: it goes on.
     """
 
     kind: str
@@ -139,6 +142,7 @@ class Task:
     count: int = 1
     path: str = ""
     key: str = ""
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +178,8 @@ class Settled:
 @dataclass(slots=True)
 class TaskResult:
     """What came of a task. following: the first unit that was not done. interpreted: what became of a replay without
-    the device. error: a traceback, if the harness failed. warnings: sentences about what it had to do without."""
+    the device. error: a traceback, if the harness failed. warnings: sentences about what it had to do without. trace:
+    the figures of a request trace."""
 
     task: Task
     tally: Tally = field(default_factory=Tally)
@@ -188,6 +193,13 @@ class TaskResult:
     cpu: float = 0.0
     error: str = ""
     warnings: list[str] = field(default_factory=list)
+    trace: dict[str, Any] | None = None
+
+
+class Says(Protocol):
+    """Is told what a process is at, as often as it begins with something."""
+
+    def say(self, task: int, unit: int, operations: int) -> None: ...
 
 
 class Spool:
@@ -218,9 +230,10 @@ class Spool:
         return data if isinstance(data, dict) else {}
 
 
-def perform_task(task: Task, spool: Spool | None = None) -> TaskResult:
-    """Do it, in this process. Raises LostDevice and MemoryError; what else goes wrong is in the result's `error`."""
-    result = TaskResult(task, following=task.first)
+def perform_task(task: Task, spool: Says | None = None, result: TaskResult | None = None) -> TaskResult:
+    """Do it, in this process. Raises LostDevice and MemoryError; what else goes wrong is in the result's `error`.
+    result: filled as the task goes on, for who wants what there was of a task that is interrupted."""
+    result = result or TaskResult(task, following=task.first)
     began, cpu = monotonic(), process_time()
     try:
         _DO[task.kind](task, result, spool or Spool(None))
@@ -251,7 +264,13 @@ _seen: dict[Signature, tuple[int, Signature]] = {}
 """Hits of this process by what they looked like at first: how many, and the key that the last one had."""
 
 
-def _hunt(task: Task, result: TaskResult, spool: Spool, factory: TargetFactory | None = None) -> None:
+def forget_hits() -> None:
+    """From here on every kind of hit is new to this process."""
+    _seen.clear()
+    _reused.clear()
+
+
+def _hunt(task: Task, result: TaskResult, spool: Says, factory: TargetFactory | None = None) -> None:
     stream = task.stream
     assert stream is not None
     factory = factory or load(stream.target)
@@ -261,23 +280,30 @@ def _hunt(task: Task, result: TaskResult, spool: Spool, factory: TargetFactory |
     last = task.first + task.count
 
     def begin(unit: int) -> None:
+        result.following = max(result.following, unit)  # those before are done
         spool.say(task.number, unit, result.tally.operations)
 
-    begin(task.first)
-    began = monotonic()
-    if stream.database and stream not in _reused:
-        _reused.add(stream)
-        found = stored(factory, stream.target, stream.judging, result.tally, _database(stream, result))
-        if found is not None:
-            result.hits.append(_hit(found, factory, task, -1, result.tally.operations))
-    while result.following < last and monotonic() < deadline and not result.exhausted:
-        found, following = _units(stream, factory, result, deadline, last, task.folder, begin)
-        unit = following - 1
-        result.following = following
-        if found is not None:
-            result.hits.append(_hit(found, factory, task, unit, result.tally.operations))
-    spent = monotonic() - began
-    result.tally.seconds[stream.engine] = result.tally.seconds.get(stream.engine, 0.0) + spent
+    began, written = monotonic(), 0
+    try:
+        begin(task.first)
+        if stream.database and stream not in _reused:
+            _reused.add(stream)
+            found = stored(factory, stream.target, stream.judging, result.tally, _database(stream, result))
+            if found is not None:
+                result.hits.append(_hit(found, factory, task, -1, result.tally.operations))
+        while result.following < last and monotonic() < deadline and not result.exhausted:
+            found, following = _units(stream, factory, result, deadline, last, task.folder, begin)
+            unit = following - 1
+            result.following = following
+            if found is not None:
+                hit = _hit(found, factory, task, unit, result.tally.operations)
+                result.hits.append(hit)
+                written += bool(hit.path or hit.error)
+                if task.most and written >= task.most:
+                    break
+    finally:
+        spent = monotonic() - began
+        result.tally.seconds[stream.engine] = result.tally.seconds.get(stream.engine, 0.0) + spent
 
 
 def _units(
@@ -313,7 +339,9 @@ def _units(
         return guided(target, judging, seed, first, corpus, seconds, tally, lambda: begin(first)), first + 1
     if stream.engine == "trace":
         result.exhausted = True
-        found, _ = trace(factory, stream.target, read_trace(_trace_file(stream)), stream.judging, tally)
+        requests = read_trace(_trace_file(stream))
+        found, report = trace(factory, stream.target, requests, stream.judging, tally, progress=lambda *_: begin(first))
+        result.trace = trace_figures(report) if report is not None else None
         return found, first + 1
     return _explored(stream, factory, result, deadline, folder, begin), first + 1
 
@@ -431,7 +459,7 @@ def _as(found: Counterexample, run: Run) -> Counterexample:
 # ---- settling --------------------------------------------------------------------------------------------------------
 
 
-def _settle(task: Task, result: TaskResult, spool: Spool) -> None:
+def _settle(task: Task, result: TaskResult, spool: Says) -> None:
     found = read(Path(task.path))
     factory = load(found.target)
     spool.say(task.number, 0, 0)
@@ -527,7 +555,7 @@ _SHOWN = 40
 """Operations before the violation that are shown with their blocks."""
 
 
-def _verify(task: Task, result: TaskResult, spool: Spool) -> None:
+def _verify(task: Task, result: TaskResult, spool: Says) -> None:
     """Which property the file's operations break now; "" for none."""
     spool.say(task.number, 0, 0)
     stored = read(Path(task.path))
@@ -535,7 +563,7 @@ def _verify(task: Task, result: TaskResult, spool: Spool) -> None:
     result.fails = run.violation.id if run.violation is not None else ""
 
 
-def _interpret(task: Task, result: TaskResult, spool: Spool) -> None:
+def _interpret(task: Task, result: TaskResult, spool: Says) -> None:
     """Replay what was found on a device in a process that has none, with Triton's interpreter."""
     spool.say(task.number, 0, 0)
     result.interpreted = replayed(
@@ -543,7 +571,7 @@ def _interpret(task: Task, result: TaskResult, spool: Spool) -> None:
     )
 
 
-def _reduce(task: Task, result: TaskResult, spool: Spool) -> None:
+def _reduce(task: Task, result: TaskResult, spool: Says) -> None:
     """Shrink what takes its process along, each candidate in a process forked for it. Nothing is settled if it does not
     die there."""
     found = read(Path(task.path))
@@ -571,10 +599,10 @@ def _reduce(task: Task, result: TaskResult, spool: Spool) -> None:
     result.settled = Settled(best, symptom, count, REPLAYS, found, "", shrunk.finished)
 
 
-# ---- an autopsy ------------------------------------------------------------------------------------------------------
+# ---- reproducing a crash ---------------------------------------------------------------------------------------------
 
 
-def _autopsy(task: Task, result: TaskResult, spool: Spool) -> None:
+def _reproduce(task: Task, result: TaskResult, spool: Says) -> None:
     """Do one unit again, writing down every operation before it is applied. What is left in `task.path` if the process
     dies is read by `recorded`."""
     assert task.stream is not None
@@ -663,13 +691,13 @@ def recorded(path: Path, stream: Stream, unit: int, message: str) -> Counterexam
     )
 
 
-_DO: dict[str, Callable[[Task, TaskResult, Spool], None]] = {
+_DO: dict[str, Callable[[Task, TaskResult, Says], None]] = {
     "hunt": _hunt,
     "settle": _settle,
     "verify": _verify,
     "interpret": _interpret,
     "reduce": _reduce,
-    "autopsy": _autopsy,
+    "reproduce": _reproduce,
 }
 
 

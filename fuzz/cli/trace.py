@@ -16,13 +16,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from properties.operations import Configuration
 from properties.target import Target
 
-from ..campaign.in_process import trace_figures
 from ..engines.engines import Tally
 from ..engines.engines import trace as run_checked
 from ..record import Recorder
 from ..runs.counterexample import write
 from ..runs.perform import Judging
 from ..runs.status import CLEAN, NOTHING, VIOLATION
+from ..traces.figures import trace_figures
 from ..traces.trace import cannot_trace, run_trace
 from .common import OutsideOption, Reuse, TargetOption, complaints, console, factory_of, requests_of, trace_line, usage
 

@@ -79,7 +79,7 @@ def on(
     """A campaign whose two workers are on the cluster, and these."""
     made: list[Any] = []
 
-    def executor(plan: CampaignPlan, _: Path) -> Executor:
+    def executor(plan: CampaignPlan, *_: Any) -> Executor:
         made.append(Watched(cluster, plan.processes, time.monotonic, memory=plan.memory, hang=plan.hang, at=at))
         return made[0]
 
