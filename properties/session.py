@@ -20,7 +20,8 @@ This room may not know: where operations come from, and which core it drives.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
@@ -45,7 +46,7 @@ from .operations import (
 )
 from .target import Capability, StepArrays, StepView, Target
 
-__all__ = ["Outcome", "Session"]
+__all__ = ["Outcome", "Session", "watched"]
 
 
 class Outcome(NamedTuple):
@@ -53,6 +54,21 @@ class Outcome(NamedTuple):
 
     status: str
     detail: str = ""
+
+
+_watchers: list[Callable[[Session, Session | None], None]] = []
+
+
+@contextmanager
+def watched(begun: Callable[[Session, Session | None], None]) -> Iterator[None]:
+    """While this lasts, `begun` is called with each session of this process that begins, and the session that it is a
+    clone of, or None. It may put a method of its own before the session's `apply`: for whoever writes down what a
+    process does before it dies. Costs nothing an operation elsewhere."""
+    _watchers.append(begun)
+    try:
+        yield
+    finally:
+        _watchers.remove(begun)
 
 
 _DONE = Outcome("done")
@@ -127,6 +143,8 @@ class Session:
                 "Policy.truncates must be 'placeholders'"
             )
         self._bind()
+        for begun in _watchers:
+            begun(self, None)
 
     def _bind(self) -> None:
         self._apply: dict[type, Callable[[Any], Outcome]] = {
@@ -196,6 +214,8 @@ class Session:
         other._completed = deque()
         other._matches = {}
         other._bind()
+        for begun in _watchers:
+            begun(other, self)
         return other
 
     def walk(self) -> None:

@@ -27,17 +27,17 @@ from typing import Any
 from properties.target import TargetFactory
 
 from ..engines.attention import first_failure
-from ..engines.engines import Tally, hypothesis, swarm
+from ..engines.engine import Assignment
+from ..engines.registry import audited, engine_of
+from ..engines.swarm import WalkEngine
+from ..engines.tally import Tally
 from ..findings.shrink import shrink
 from ..runs.counterexample import Counterexample, read, versions, write
 from ..runs.perform import Judging, perform
 from ..runs.processes import follow_parent
 from ..zoo import Bug, canary, find
 
-__all__ = ["CANARY_SEEDS", "ENGINES", "Audit", "Plan", "Row", "Trial", "audit"]
-
-ENGINES = ("walk", "hypothesis")
-"""Engines of operations. Kernel bugs are hunted by attention cases; what takes hours to find is only replayed."""
+__all__ = ["CANARY_SEEDS", "Audit", "Plan", "Row", "Trial", "audit"]
 
 REGRESSIONS = Path(__file__).parents[1] / "regressions"
 
@@ -50,11 +50,12 @@ _EPISODES = 300
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do. limit, cases: operations, or attention cases, after which a hunt gives up."""
+    """What to do. limit, cases: operations, or attention cases, after which a hunt gives up. engines: of operations;
+    kernel bugs are hunted by attention cases, and what takes hours to find is only replayed."""
 
     bugs: tuple[str, ...]
     out: Path
-    engines: tuple[str, ...] = ENGINES
+    engines: tuple[str, ...] = field(default_factory=audited)
     seeds: tuple[str, ...] = ("1", "2", "3")
     limit: int = 200_000
     cases: int = 200
@@ -142,16 +143,19 @@ def _search(
     factory: TargetFactory, bug: Bug, engine: str, seed: str, judging: Judging, limit: int, tally: Tally
 ) -> Counterexample | None:
     """Until the first violation or `limit` operations. Time does not count: the clock stands still."""
-    target, number = f"fuzz.zoo:{bug.id}", 0
+    hunter, number = engine_of(engine), 0
+    assignment = Assignment(
+        factory,
+        f"fuzz.zoo:{bug.id}",
+        seed,
+        judging,
+        tally,
+        clock=lambda: 0.0,
+        deadline=1.0,
+        count=hunter.audited or hunter.units,
+    )
     while tally.operations < limit:
-        if engine == "walk":
-            found, number = swarm(
-                factory, target, seed, judging, tally, clock=lambda: 0.0, deadline=1.0, first=number, episodes=16
-            )
-        else:  # one chunk a call
-            found, number = hypothesis(
-                factory, target, seed, judging, tally, clock=lambda: 0.0, deadline=0.0, first=number
-            )
+        found, number = hunter.hunt(replace(assignment, first=number))
         if found is not None:
             return found
     return None
@@ -190,9 +194,10 @@ def _hunt_canary(numbers: range) -> list[tuple[int, str]]:
     factory = canary().factory()
     met = []
     for number in numbers:
-        found, _ = swarm(
-            factory, "canary", f"canary/{number}", Judging(), Tally(), clock=lambda: 0.0, deadline=1.0, episodes=1
+        short = Assignment(
+            factory, "canary", f"canary/{number}", Judging(), Tally(), clock=lambda: 0.0, deadline=1.0, count=1
         )
+        found, _ = WalkEngine().hunt(short)
         if found is not None:
             met.append((number, found.property_id or ""))
     return met

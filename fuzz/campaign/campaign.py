@@ -25,30 +25,26 @@ from properties.target import Capability
 from properties.targets import load
 from reference import Policy
 
-from ..engines.engines import Clock
+from ..engines.engine import Clock
+from ..engines.registry import on_kernels
 from ..findings.baseline import NEW, REGRESSED, Baseline
 from ..findings.store import Findings
 from ..runs.files import put
 from ..runs.status import CLEAN, HARNESS, NOTHING, ONLY_KNOWN
 from . import ci
 from .crashes import Crashes
+from .executor import Done, Executor, ExecutorLost, Making
 from .folder import Folder, taken
 from .history import BadHistory, History
-from .in_process import InProcess
 from .journal import Journal
 from .outcome import CampaignResult, Figures, Show
 from .plans import CampaignPlan
 from .queue import Queue
 from .streams import Streams
-from .supervisor import Died, Done, Executor, ExecutorLost, Workers
+from .tasks import Died, Task
 from .triage import KINDS, Triage
-from .worker import Task
 
-__all__ = ["Campaign", "Making", "executor_of"]
-
-Making = Callable[[CampaignPlan, Path, Callable[[int], None]], Executor]
-"""Makes the executor of a plan. The path is where its processes say what they are at; what performs tasks in this very
-process calls the function meanwhile, with the operations of its task so far (see `InProcess`)."""
+__all__ = ["Campaign"]
 
 _GRACE = 8.0
 """Seconds after the budget in which workers' tasks may end and hits may still be settled."""
@@ -78,15 +74,15 @@ class Campaign:
         out: Path,
         clock: Clock,
         show: Show,
+        executor: Making,
         *,
         now: Callable[[], datetime],
         baseline: Path | None = None,
         resume: bool = False,
-        executor: Making | None = None,
         command: str = "",
     ) -> None:
-        """clock: where an interruption is raised. now: for dates in findings and history only. command: what repeats
-        the campaign, for people."""
+        """clock: where an interruption is raised. executor: makes what the tasks run on (see `executors`). now: for
+        dates in findings and history only. command: what repeats the campaign, for people."""
         self.plan = plan
         self.out = out
         self._clock = clock
@@ -94,7 +90,7 @@ class Campaign:
         self._now = now
         self._baseline_path = baseline or out / "baseline.json"
         self._resume = resume
-        self._executor = executor or executor_of
+        self._executor = executor
         self.result = CampaignResult(plan, command=command)
         self._folder = Folder(out, self.result)
         self._journal = Journal(out, plan)
@@ -113,7 +109,7 @@ class Campaign:
                 result.status, result.complaint = HARNESS, f"cannot write to {self.out}: {error}"
                 return result
             interrupted = False
-            workers = self._workers = self._executor(self.plan, self._folder.spool, self._alive)
+            workers = self._workers = self._executor(self._folder.spool, self._alive)
             try:
                 self._loop(workers)
             except KeyboardInterrupt:
@@ -157,7 +153,8 @@ class Campaign:
         capabilities: frozenset[Capability] = frozenset()
         reasons: list[dict[str, str]] = []
         self._policies: list[Policy] = []
-        with_kernels = bool(self.plan.kernels) and self.plan.engines.get("kernels", 0) > 0
+        named = (name for name, share in self.plan.engines.items() if share > 0)
+        with_kernels = bool(self.plan.kernels) and on_kernels(named)
         for target in self.plan.targets:
             factory = load(target)
             for variant in self.plan.configurations:
@@ -195,7 +192,7 @@ class Campaign:
         result.fixed = [one for one in result.fixed if one.id not in met]
         tally = result.tally
         result.missing = tally.ledger.missing(self._capabilities, self._policies)
-        if not tally.by_engine.get("kernels"):
+        if not on_kernels(name for name, count in tally.by_engine.items() if count):
             for name in ("BOUNDS", "EQUIVALENCE"):
                 result.unchecked.setdefault(name, "no kernels were run beside the allocator (--kernels)")
         result.conclude(interrupted)
@@ -368,8 +365,8 @@ class Campaign:
             self.result.stopped = f"the harness failed in {where} ({task.kind} of {task.stream.name})\n{result.error}"
             return
         self.result.tally.merge(result.tally)
-        if result.trace is not None:
-            self.result.traces[task.stream.target if task.stream else ""] = result.trace
+        if task.stream is not None and (figures := result.tally.figures.get("trace")):
+            self.result.traces[task.stream.target] = figures
         if task.kind == "hunt":
             self._streams.done(task, result)
         for hit in result.hits:
@@ -403,11 +400,3 @@ class Campaign:
         elif why:
             self._show.said(why)
         self._crashes.died(died)
-
-
-def executor_of(plan: CampaignPlan, spool: Path, alive: Callable[[int], None]) -> Executor:
-    """What a plan runs on where nothing else is given: this process, or worker processes."""
-    if plan.in_process:
-        return InProcess(alive)
-    workers = Workers(plan.processes, spool, monotonic, memory=plan.memory, hang=plan.hang, devices=plan.devices)
-    return workers.__enter__()

@@ -30,9 +30,13 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from ..engines.registry import engine_of
 from ..runs.counterexample import Counterexample, write
-from .supervisor import BACK_OFF, Clock, Died, Done, ExecutorLost, Workers
-from .worker import Spool, Task, TaskResult, unsettled
+from .executor import Done, ExecutorLost, TaskResult
+from .spool import Spool, unsettled
+from .supervisor import BACK_OFF, Clock, Workers
+from .tasks import Died, Task
+from .worker import main
 
 __all__ = ["Cluster", "NoCluster", "NoRay", "RayWorkers", "connected"]
 
@@ -146,7 +150,7 @@ class _Place:
         # A process that is spawned imports its parent's main module: here one of Ray's, which takes a second.
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._folder = Path(tempfile.mkdtemp(prefix="kv-worker-"))
-        self._workers = Workers(1, self._folder, monotonic, memory=memory, hang=hang).__enter__()
+        self._workers = Workers(1, self._folder, monotonic, main, memory=memory, hang=hang).__enter__()
 
     def here(self) -> _Here:
         import ray
@@ -426,8 +430,9 @@ def _read_by(task: Task) -> Path | None:
     """The file of this machine that the task reads."""
     if task.kind in ("settle", "verify"):
         return Path(task.path)
-    if task.kind == "hunt" and task.stream is not None and task.stream.engine == "trace" and task.stream.trace:
-        return Path(task.stream.trace)
+    stream = task.stream if task.kind == "hunt" else None
+    if stream is not None and stream.trace and engine_of(stream.engine).reads_trace:
+        return Path(stream.trace)
     return None
 
 

@@ -21,9 +21,10 @@ from ..runs.isolated import FATAL
 from .folder import Folder, forget
 from .outcome import CampaignResult, Show
 from .queue import Queue
-from .supervisor import Died
+from .recording import recorded
+from .settle import REPLAYS
+from .tasks import Died, Stream, Task
 from .triage import Triage
-from .worker import REPLAYS, Stream, Task, recorded
 
 __all__ = ["Crashes"]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from time import monotonic, sleep
 
-from .supervisor import Died, Done, ExecutorLost
-from .worker import LostDevice, Task, TaskResult, forget_hits, perform_task
+from .executor import Done, ExecutorLost, TaskResult
+from .tasks import Died, Task
+from .worker import LostDevice, Worker
 
 __all__ = ["InProcess"]
 
@@ -28,7 +29,7 @@ class InProcess:
         self._task: Task | None = None
         self._busy = 0.0
         self._interrupted = False
-        forget_hits()
+        self._worker = Worker()
 
     def idle(self) -> int:
         self._raise()
@@ -54,7 +55,7 @@ class InProcess:
             return []
         began, result = monotonic(), TaskResult(task, following=task.first)
         try:
-            perform_task(task, self, result)
+            self._worker.perform(task, self, result)
         except (LostDevice, MemoryError) as error:
             raise ExecutorLost(f"{type(error).__name__} in this process ({task.kind}): {error}") from error
         except KeyboardInterrupt:

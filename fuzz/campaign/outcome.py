@@ -11,16 +11,17 @@ from typing import Any, Protocol
 from properties.ledger import EVENTS, THRESHOLD
 from reference import PROPERTIES
 
-from ..engines.engines import Tally
+from ..engines.registry import thorough
+from ..engines.tally import Tally
 from ..findings.baseline import FIXED, KNOWN, NEW, REGRESSED
 from ..findings.signature import Signature
 from ..findings.store import Finding
 from ..runs.counterexample import versions
 from ..runs.state_coverage import SAMPLED
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, NOTHING, ONLY_KNOWN, VIOLATION
+from .executor import Hit
 from .plans import CampaignPlan
-from .supervisor import Died
-from .worker import Hit, Stream
+from .tasks import Died, Stream
 
 __all__ = ["CampaignResult", "Figures", "Show"]
 
@@ -133,7 +134,7 @@ class CampaignResult:
             return ONLY_KNOWN, ""
         if not operations:
             return NOTHING, "no operation was executed; give a larger budget"
-        if self.missing and self.tally.by_engine.get("walk", 0) >= THRESHOLD:
+        if self.missing and thorough(self.tally.by_engine) >= THRESHOLD:
             return HARNESS, f"{operations:,} operations, and never: {', '.join(self.missing)}"
         return CLEAN, ""
 

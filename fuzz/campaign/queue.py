@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .worker import Stream, Task
+from .tasks import Stream, Task
 
 __all__ = ["Queue"]
 

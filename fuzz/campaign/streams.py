@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .supervisor import Died
-from .worker import UNITS, Stream, Task, TaskResult
+from ..engines.registry import engine_of
+from .executor import TaskResult
+from .tasks import Died, Stream, Task
 
 __all__ = ["Range", "Streams"]
 
 _SLICE = 4.0
-"""Seconds of one task, so that progress moves; a space to explore begins from nothing again, and gets what it needs."""
+"""Seconds of one task, so that progress moves, of an engine whose units are short; others get what they need."""
 
 _LEAST = 0.1
 """Seconds that a turn has at least, however small the stream's part is and however little time is left."""
@@ -86,16 +87,16 @@ class Streams:
     def next(self, left: float) -> Range:
         """What is hunted now, with `left` seconds to go. Only while something is `open`. O(streams)."""
         one = min((one for one in self._streams if one.ready), key=lambda each: each.spent / each.share)
-        engine = one.stream.engine
+        engine = engine_of(one.stream.engine)
         if one.again:
             first, count = one.again.pop(0)
         else:
-            first, count = one.following, UNITS[engine]
+            first, count = one.following, engine.units
             one.following += count
-            if engine == "trace":
+            if engine.ended(one.following):
                 one.closed = True
         one.spent += one.last  # until it is known
-        if engine in ("explore", "trace", "atheris"):
+        if not engine.sliced:
             return Range(one.stream, first, count, max(left, _LEAST))
         turn = min(_SLICE, self._round * one.share / self._shares) if self._round else _SLICE
         return Range(one.stream, first, count, max(min(left, turn), _LEAST))

@@ -23,10 +23,12 @@ from ..findings.signature import Signature, Symptom, signature_of
 from ..findings.store import Finding, Findings
 from ..runs.counterexample import Counterexample, write
 from ..runs.isolated import FATAL, NOT_RUN, Replayed
+from .executor import Hit, Settled, TaskResult
 from .folder import Folder, forget
 from .outcome import CampaignResult, Show
 from .queue import Queue
-from .worker import Hit, Settled, Stream, Task, TaskResult, unsettled
+from .spool import unsettled
+from .tasks import Stream, Task
 
 __all__ = ["KINDS", "Triage"]
 

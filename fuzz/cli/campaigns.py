@@ -15,14 +15,16 @@ from typing import Any, NoReturn
 import typer
 from rich.markup import escape
 
-from ..campaign.campaign import Campaign, Making
+from ..campaign.campaign import Campaign
 from ..campaign.cluster import NoCluster, NoRay, RayWorkers, connected
+from ..campaign.executor import Executor, Making
+from ..campaign.executors import executor_of
 from ..campaign.folder import Busy
 from ..campaign.history import BadHistory
 from ..campaign.journal import NothingToResume, journal_of
 from ..campaign.outcome import CampaignResult
 from ..campaign.plans import BadPlan, CampaignPlan, overruled, ready
-from ..campaign.supervisor import Executor
+from ..engines.registry import on_kernels
 from ..findings.baseline import BadBaseline
 from ..runs.status import CLEAN, HARNESS
 from ..show.page import render
@@ -63,7 +65,7 @@ def _placed(plan: CampaignPlan, ray: OnRay, open: ExitStack) -> tuple[CampaignPl
             soft_wrap=True,
         )
 
-    def workers(plan: CampaignPlan, spool: Path, alive: Callable[[int], None]) -> Executor:
+    def workers(spool: Path, alive: Callable[[int], None]) -> Executor:
         return RayWorkers(cluster, plan.processes, monotonic, gpus=ray.gpus, memory=plan.memory, hang=plan.hang)
 
     return plan, workers
@@ -85,7 +87,7 @@ def campaign(
         if resume and not name:
             plan = CampaignPlan.from_json(journal_of(out)["plan"])
         plan = overruled(plan, flags)
-        if plan.engines.get("kernels", 0) > 0:
+        if on_kernels(engine for engine, share in plan.engines.items() if share > 0):
             plan = replace(plan, kernels=kernels_of(plan.kernels, plan.targets))
         else:
             plan = replace(plan, kernels="")
@@ -94,8 +96,9 @@ def campaign(
         usage(str(error))
     command = "" if resume and not name else _again(name, flags, plan, ray)
     with ExitStack() as open:
-        executor = None
-        if ray is not None:
+        if ray is None:
+            executor = executor_of(plan)
+        else:
             plan, executor = _placed(plan, ray, open)
             command = command and _again(name, flags, plan, ray)
         try:
@@ -108,10 +111,10 @@ def campaign(
                         out,
                         clock,
                         display,
+                        executor,
                         now=now,
                         baseline=baseline,
                         resume=resume,
-                        executor=executor,
                         command=command,
                     ).run()
                     _render(result, out)

@@ -11,10 +11,11 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from ..campaign import ci
+from ..campaign.executor import Hit
 from ..campaign.outcome import CampaignResult, Figures
 from ..campaign.plans import CampaignPlan
-from ..campaign.supervisor import Died
-from ..campaign.worker import Hit, Stream
+from ..campaign.tasks import Died, Stream
+from ..engines.registry import engine_of
 from ..findings.baseline import NEW, REGRESSED
 from ..findings.store import Finding
 from ..runs.status import CLEAN, NOTHING, ONLY_KNOWN
@@ -105,7 +106,7 @@ class Display:
 def announce(plan: CampaignPlan, ray: bool) -> None:
     """What begins now: the campaign's name, where it runs, and its seed."""
     engines = ", ".join(
-        engine for engine, share in plan.engines.items() if share and (engine != "kernels" or plan.kernels)
+        engine for engine, share in plan.engines.items() if share and (plan.kernels or not engine_of(engine).kernels)
     )
     where = "in this process" if plan.in_process else f"on {plan.processes} {'Ray ' if ray else ''}workers"
     console.print(

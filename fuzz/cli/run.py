@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,19 +10,15 @@ from typing import Annotated, Any
 import typer
 
 from ..campaign.plans import READY, BadPlan, CampaignPlan, Variant, properties_of
+from ..engines.registry import ENGINES, UnknownEngine, engine_of, shares
 from . import campaigns
 from .common import OutsideOption, SafetyOption, duration, factory_of, memory_of, requests_of, usage
 
 __all__ = ["run"]
 
 
-class Engine(str, Enum):
-    all = "all"
-    trace = "trace"
-    walk = "walk"
-    hypothesis = "hypothesis"
-    kernels = "kernels"
-    ray = "ray"
+_ALL, _RAY = "all", "ray"
+"""What may stand where an engine's name does."""
 
 
 class Profile(str, Enum):
@@ -36,10 +33,11 @@ def run(
         typer.Option(help="A file of properties/targets (kvcore), or package.module:factory; several with commas."),
     ] = "kvcore",
     engine: Annotated[
-        list[Engine] | None,
+        list[str] | None,
         typer.Option(
-            help="An engine; may be repeated; all of them in turn without. `ray` beside or without others: the workers "
-            "are on a Ray cluster (an extra)."
+            metavar=f"[{'|'.join((_ALL, *ENGINES, _RAY))}]",
+            help="An engine; may be repeated; the usual ones in turn without. `ray` beside or without others: the "
+            "workers are on a Ray cluster (an extra).",
         ),
     ] = None,
     budget: Annotated[str, typer.Option(help="Time to spend: 45s, 10m, 2h.")] = "45s",
@@ -130,10 +128,8 @@ def run(
       python -m fuzz run --engine ray --engine walk --workers 2 --budget 5m
     """
     given = _given(context)
-    on_ray = Engine.ray in (engine or ())
-    engines = tuple(dict.fromkeys(one.value for one in engine or () if one is not Engine.ray))
-    if Engine.all in engines:
-        engines = ()
+    on_ray = _RAY in (engine or ())
+    engines = _engines(engine or ())
     in_process = not (name or resume or devices or on_ray or workers != 1)
     _refuse(given, on_ray, in_process)
     budget_seconds = duration(budget)
@@ -170,7 +166,7 @@ def run(
         resume,
         CampaignPlan(
             "run",
-            engines=_SHARES,
+            engines=shares(),
             configurations=(Variant(""),),
             budget=budget_seconds,
             shrink=10.0,
@@ -180,9 +176,6 @@ def run(
         campaigns.OnRay("" if ray_address == "local" else ray_address, ray_gpus) if on_ray else None,
     )
 
-
-_SHARES = {"trace": 1.0, "walk": 50.0, "hypothesis": 30.0, "kernels": 20.0}
-"""Engines of a run that names no campaign, and their parts of the time."""
 
 _NAMES = {
     "target": "targets",
@@ -200,6 +193,19 @@ def _refuse(given: set[str], on_ray: bool, in_process: bool) -> None:
         usage(f"--{min(wrong).replace('_', '-')} says where --engine ray has its workers; give that too")
     if in_process and (wrong := given & {"hang", "memory"}):
         usage(f"--{min(wrong)} is for worker processes, and this run has none; give --workers 2, or leave it out")
+
+
+def _engines(names: Sequence[str]) -> tuple[str, ...]:
+    """Those named, each once; none if all are meant."""
+    found = tuple(dict.fromkeys(name for name in names if name not in (_ALL, _RAY)))
+    for name in found:
+        try:
+            missing = engine_of(name).missing()
+        except UnknownEngine as error:
+            usage(f"--engine: {error}; {_ALL} and {_RAY} are words of their own")
+        if missing:
+            usage(missing)
+    return () if _ALL in names else found
 
 
 def _given(context: typer.Context) -> set[str]:

@@ -24,12 +24,15 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from fuzz.campaign.campaign import Campaign
+from fuzz.campaign.executor import Done, Making
+from fuzz.campaign.executors import executor_of
 from fuzz.campaign.folder import Busy, taken
 from fuzz.campaign.history import History
 from fuzz.campaign.outcome import CampaignResult
 from fuzz.campaign.plans import CampaignPlan, Variant
-from fuzz.campaign.supervisor import Died, Done, Workers
-from fuzz.campaign.worker import Stream, Task, perform_task
+from fuzz.campaign.supervisor import Workers
+from fuzz.campaign.tasks import Died, Stream, Task
+from fuzz.campaign.worker import main, perform_task
 from fuzz.cli import app
 from fuzz.findings import store as findings_module
 from fuzz.findings.baseline import Baseline
@@ -104,13 +107,16 @@ def night(
     enough: int = 1,
     until: Callable[[Campaign], object] | None = None,
     in_process: bool = False,
+    executor: Making | None = None,
     **options: Any,
 ) -> CampaignResult:
     """A campaign that ends with its first finding, or when `until` says so. in_process: what needs no worker to die is
     tested without starting one."""
     plan = replace(plan, max_findings=0 if until else enough, in_process=in_process)
     with ending(until or (lambda campaign: False)):
-        return Campaign(plan, out, time.monotonic, told or Told(), now=lambda: NOW, **options).run()
+        return Campaign(
+            plan, out, time.monotonic, told or Told(), executor or executor_of(plan), now=lambda: NOW, **options
+        ).run()
 
 
 def fuzz(*arguments: object) -> Result:
@@ -333,7 +339,7 @@ def test_only_the_properties_that_were_asked_for_count(tmp_path: Path) -> None:
 
 
 def test_workers_are_renewed_and_tasks_go_on(tmp_path: Path) -> None:
-    with Workers(1, tmp_path, time.monotonic, renewed=2) as workers:
+    with Workers(1, tmp_path, time.monotonic, main, renewed=2) as workers:
         pids = []
         for number in range(5):
             until(workers.idle)
@@ -394,7 +400,7 @@ def test_a_worker_that_dies_is_a_finding_with_its_operations(
 
 def test_dying_of_what_one_is_at_is_no_failure_of_the_harness(tmp_path: Path) -> None:
     """However often: a campaign on a target that often dies goes on, and shrinks what it has found."""
-    with Workers(1, tmp_path, time.monotonic) as workers:
+    with Workers(1, tmp_path, time.monotonic, main) as workers:
         for number in (1, 2):
             until(workers.idle)
             stream = Stream("fuzz.tests.deadly:killed", "walk", "all", "1")
@@ -497,7 +503,7 @@ def test_what_a_replay_without_the_device_says(
         assert (environment["TRITON_INTERPRET"], environment["CUDA_VISIBLE_DEVICES"]) == ("1", "")
         return Replayed(outcome, "EXACT fails")
 
-    monkeypatch.setattr("fuzz.campaign.worker.replayed", told_so)
+    monkeypatch.setattr("fuzz.campaign.settle.replayed", told_so)
     stored = replace(EARLY, device="CUDA device 3")
     task = Task("interpret", 1, None, str(tmp_path), 60.0, path=str(write(stored, tmp_path / "found.json")))
     finding = Finding(signature_of(stored), stored, tmp_path)
@@ -580,7 +586,7 @@ def test_what_a_killed_worker_had_of_its_own_is_cleared(tmp_path: Path, monkeypa
         shutil.copytree(plan.out, plan.out.with_name(plan.out.name + "-left"))
         raise ValueError("here it dies")
 
-    monkeypatch.setattr("fuzz.campaign.worker.explore", killed)
+    monkeypatch.setattr("fuzz.engines.explore.explore", killed)
     result = perform_task(Task("hunt", 1, Stream("kvcore", "explore", "all", "1"), str(hits), 9.0))
     assert "here it dies" in result.error
     (left,) = hits.iterdir()

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from fuzz.engines.engines import Tally
-from fuzz.engines.engines import swarm as walk
+from fuzz.engines.engine import Assignment
+from fuzz.engines.swarm import WalkEngine
+from fuzz.engines.tally import Tally
 from fuzz.findings.shrink import shrink
 from fuzz.runs.counterexample import Counterexample
 from fuzz.runs.perform import Judging
@@ -35,7 +36,9 @@ def older(configuration: Configuration) -> OlderTarget:
 
 def hunt(factory: TargetFactory, episodes: int, seed: str = "nano") -> tuple[Counterexample | None, Tally]:
     tally = Tally()
-    found, _ = walk(factory, "nano", seed, Judging(), tally, clock=lambda: 0.0, deadline=1.0, episodes=episodes)
+    found, _ = WalkEngine().hunt(
+        Assignment(factory, "nano", seed, Judging(), tally, clock=lambda: 0.0, deadline=1.0, count=episodes)
+    )
     return found, tally
 
 
@@ -71,7 +74,9 @@ def test_an_old_defect_is_found_and_told_in_a_few_operations(
 ) -> None:
     factory, tally = current(core), Tally()
     judging = Judging(outside=outside, exact=not outside)
-    found, _ = walk(factory, "nano", "1", judging, tally, clock=lambda: 0.0, deadline=1.0, episodes=2000)
+    found, _ = WalkEngine().hunt(
+        Assignment(factory, "nano", "1", judging, tally, clock=lambda: 0.0, deadline=1.0, count=2000)
+    )
     assert found is not None
     least = shrink(found, factory, clock=lambda: 0.0, episodes=300).counterexample
     assert least.property_id in expected

@@ -36,7 +36,7 @@ EXCEPTIONS = {
     # vLLM and SGLang themselves are imported by name, when asked for: they are never needed.
     "properties/targets/vllm_kernels.py": {"numpy", "torch", "triton"},
     "properties/targets/sglang_kernels.py": {"numpy", "torch"},
-    "fuzz/engines/guided.py": {"atheris"},  # an optional extra, in a process of its own
+    "fuzz/engines/atheris.py": {"atheris"},  # an optional extra, in a process of its own
     "fuzz/campaign/cluster.py": {"ray"},  # optional extras, both
     "fuzz/engines/hypothesis_database.py": {"hypothesis", "redis"},
     "fuzz/audit/planting.py": {"kvcore"},  # plants faults in its source
@@ -58,7 +58,12 @@ LIBRARIES = {
     "properties": set(),
     "fuzz": {"numpy", "typer", "rich", "jinja2"},
 }
-MAY_KNOW_HYPOTHESIS = ("properties/machines/", "properties/suite/", "fuzz/engines/engines.py", "fuzz/engines/guided.py")
+MAY_KNOW_HYPOTHESIS = (
+    "properties/machines/",
+    "properties/suite/",
+    "fuzz/engines/hypothesis.py",
+    "fuzz/engines/atheris.py",
+)
 
 
 def imported(path: Path) -> set[str]:
@@ -101,8 +106,9 @@ def test_a_module_imports_only_what_its_room_may_know(path: Path) -> None:
 @pytest.mark.parametrize(
     "modules",
     [
-        "fuzz.engines.walk, fuzz.engines.engines, fuzz.runs.perform, fuzz.runs.counterexample, fuzz.findings.shrink",
-        "fuzz.show.timeline, fuzz.traces.trace",
+        "fuzz.engines.walk, fuzz.engines.registry, fuzz.runs.perform, fuzz.runs.counterexample, fuzz.findings.shrink",
+        "fuzz.engines.swarm, fuzz.engines.hypothesis, fuzz.engines.kernels, fuzz.engines.explore, fuzz.engines.atheris",
+        "fuzz.show.timeline, fuzz.traces.trace, fuzz.engines.trace",
         "fuzz.campaign.worker, fuzz.campaign.supervisor, fuzz.campaign.cluster, fuzz.campaign.campaign",
         "fuzz.findings.store, fuzz.findings.baseline, fuzz.campaign.history, fuzz.campaign.ci",
         "fuzz.cli",

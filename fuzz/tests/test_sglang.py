@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from fuzz.engines.engines import Tally
-from fuzz.engines.engines import swarm as walk
+from fuzz.engines.engine import Assignment
+from fuzz.engines.swarm import WalkEngine
+from fuzz.engines.tally import Tally
 from fuzz.runs.perform import Judging
 from properties.moves import NAMESPACES, Moves, Swarm
 from properties.operations import (
@@ -272,7 +273,9 @@ def test_a_prompt_that_is_accepted_and_never_scheduled(length: int, scheduled: b
 
 def hunt(factory: TargetFactory, episodes: int, seed: str = "sglang") -> tuple[Any, Tally]:
     tally = Tally()
-    found, _ = walk(factory, "sglang", seed, Judging(), tally, clock=lambda: 0.0, deadline=1.0, episodes=episodes)
+    found, _ = WalkEngine().hunt(
+        Assignment(factory, "sglang", seed, Judging(), tally, clock=lambda: 0.0, deadline=1.0, count=episodes)
+    )
     return found, tally
 
 

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from fuzz.campaign.executor import TaskResult
 from fuzz.campaign.streams import Range, Streams
-from fuzz.campaign.supervisor import Died
-from fuzz.campaign.worker import UNITS, Stream, Task, TaskResult
+from fuzz.campaign.tasks import Died, Stream, Task
+from fuzz.engines.registry import engine_of
 
 WALK = Stream("kvcore", "walk", "all", "1")
+UNITS = engine_of("walk").units
 HYPOTHESIS = Stream("kvcore", "hypothesis", "all", "1")
 
 
@@ -52,7 +54,7 @@ def test_where_one_process_takes_turns_each_stream_has_one_of_its_part_in_every_
 
 def test_units_are_given_out_once_and_what_was_cut_short_is_finished_first() -> None:
     streams = Streams([(WALK, 1.0)])
-    units = UNITS["walk"]
+    units = UNITS
     first, second = given(streams), given(streams)
     assert (first.first, second.first) == (0, units)
     streams.done(first, done(first, 4.0, following=10))
@@ -66,11 +68,11 @@ def test_the_unit_that_a_worker_died_of_is_not_done_again_and_the_rest_is() -> N
     task = given(streams)
     assert streams.died(died(task, 7)) == ""
     rest = given(streams)
-    assert (rest.first, rest.first + rest.count) == (8, UNITS["walk"])
+    assert (rest.first, rest.first + rest.count) == (8, UNITS)
     last = rest.first + rest.count - 1
     assert streams.died(died(rest, last)) == ""
     after = given(streams)
-    assert (after.first, after.count) == (UNITS["walk"], UNITS["walk"]), "nothing is left of the first range"
+    assert (after.first, after.count) == (UNITS, UNITS), "nothing is left of the first range"
 
 
 @pytest.mark.parametrize(("how", "most"), [("was killed by SIGKILL", 25), ("hung: not a word for 60 seconds", 3)])
@@ -125,4 +127,4 @@ def test_what_was_running_is_done_again_after_the_campaign_was_cut_short() -> No
     assert running.stream is not None
     assert (running.stream, running.first, running.count) in again
     assert (first.stream, first.first + 1, first.count - 1) in again
-    assert all(one.first >= UNITS[one.stream.engine] for one in ranges[2:])
+    assert all(one.first >= engine_of(one.stream.engine).units for one in ranges[2:])

@@ -17,7 +17,9 @@ import pytest
 
 from fuzz import zoo
 from fuzz.audit.planting import Change, DoesNotApply, plant
-from fuzz.engines.engines import Tally, swarm
+from fuzz.engines.engine import Assignment
+from fuzz.engines.swarm import WalkEngine
+from fuzz.engines.tally import Tally
 from fuzz.findings.shrink import shrink
 from fuzz.runs.counterexample import Counterexample
 from fuzz.runs.perform import Judging, perform
@@ -45,7 +47,9 @@ SHRUNK = [bug for bug in allocator_bugs() if bug.blind]
 
 def hunt(factory: TargetFactory, judging: Judging, seed: str = "1") -> tuple[Counterexample, Tally]:
     tally = Tally()
-    found, _ = swarm(factory, "planted", seed, judging, tally, clock=lambda: 0.0, deadline=1.0, episodes=2000)
+    found, _ = WalkEngine().hunt(
+        Assignment(factory, "planted", seed, judging, tally, clock=lambda: 0.0, deadline=1.0, count=2000)
+    )
     assert found is not None, "not found"
     return found, tally
 

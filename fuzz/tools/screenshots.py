@@ -13,10 +13,11 @@ from datetime import datetime
 from pathlib import Path
 
 from fuzz.campaign.campaign import Campaign
+from fuzz.campaign.executor import Hit
+from fuzz.campaign.executors import executor_of
 from fuzz.campaign.outcome import Figures
 from fuzz.campaign.plans import CampaignPlan, Variant
-from fuzz.campaign.supervisor import Died
-from fuzz.campaign.worker import Hit, Stream
+from fuzz.campaign.tasks import Died, Stream
 from fuzz.findings.store import Finding
 from fuzz.show.page import render, render_picture
 from fuzz.tools.browser import Browser, chromium
@@ -55,7 +56,9 @@ def report(folder: Path) -> Path:
         kernels="",
         in_process=True,
     )
-    result = Campaign(plan, folder, time.monotonic, Silent(), now=lambda: datetime.now().astimezone()).run()
+    result = Campaign(
+        plan, folder, time.monotonic, Silent(), executor_of(plan), now=lambda: datetime.now().astimezone()
+    ).run()
     # What it writes goes to `folder`; what the page says is where a reader's own would be.
     summary = json.loads(json.dumps(result.to_json()).replace(str(folder), "fuzz-out"))
     return render(summary, [finding.counterexample for finding in result.findings], folder / "report.html")

@@ -35,6 +35,7 @@ from properties.target import Capability, Target
 from reference import Policy, Release, Violation
 
 __all__ = [
+    "BUILT_IN",
     "MAX_HASH_ID",
     "RECENT",
     "UNIT",
@@ -60,6 +61,9 @@ _GENERATED = 2**27
 
 MAX_HASH_ID = (2**31 - _GENERATED) // UNIT - 1
 """Larger ids have no 512 values of their own in int32 beside those of the generated tokens (3,932,159)."""
+
+BUILT_IN = str(Path(__file__).with_name("multi_turn.jsonl"))
+"""The trace that comes with the package."""
 
 RECENT = 50
 """Operations that a report shows before a violation."""
@@ -448,6 +452,17 @@ class TraceReport:
     @property
     def operations_per_second(self) -> float:
         return self.operations / self.seconds if self.seconds else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """The figures, ready for JSON."""
+        names = (
+            "requests dropped prompt_tokens hit_tokens output_tokens evictions refusals preemptions steps operations"
+        )
+        figures: dict[str, Any] = {name: getattr(self, name) for name in names.split()}
+        figures["seconds"] = round(self.seconds, 3)
+        figures["operations_per_second"] = round(self.operations_per_second)
+        figures["violation"] = str(self.violation) if self.violation is not None else None
+        return figures
 
 
 Progress = Callable[[int, int, int], object]
