@@ -7,7 +7,7 @@ the core is asked, so that it also tells of the operation that the process died 
 With `private=True` tokens, requests and the values of namespaces are renamed by first appearance: prefixes, hits and
 boundaries stay what they were, and the file says nothing of what users wrote.
 
-A target's own answers are never changed. This room may not know: models, laws, how anything is judged.
+A target's own answers are never changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Attention for engines: write a step's K/V and attend, with one object for a model and one plan for a step.
+"""Attention for engines: write a step's K/V and attend. There is one object for a model and one plan for a step.
+
+An engine's loop:
 
     manager = BlockManager(CacheConfig(num_blocks, block_size))
     storage = KVStorage(StorageConfig(layers, num_blocks, block_size, kv_heads, head_dim), "cuda")
@@ -12,7 +14,7 @@
         out = attention(layer, q, k, v, plan)
     manager.complete(step)                              # when the device has run it, or in stream order
 
-This room may not know: requests, the allocator's state.
+Also imports: torch.
 """
 
 from __future__ import annotations

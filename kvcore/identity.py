@@ -6,8 +6,6 @@ adapter, media) or the operator wants kept apart (salt). This room turns those i
 A key only *finds a candidate*; `prefix.py` verifies the candidate's tokens and its whole prefix. So any hash function
 is correct, also one that returns a constant, and a collision (CVE-2025-25183 in vLLM) costs time, not truth. That is
 why the default can be a fast non-cryptographic one: xxh3-128, chained as vLLM chains its block hashes.
-
-This room may not know: blocks, sequences, or that a pool exists.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Each clause is one sentence and one name; the first that is broken raises `Corrupted` with that name and the numbers.
 It recomputes everything from the tables and never trusts a counter that it can count.
 
-This room may not know: how the state came about. It reads and changes nothing.
+It only reads: it changes nothing.
 """
 
 from __future__ import annotations

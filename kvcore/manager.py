@@ -16,8 +16,6 @@ Rules that everything here follows (each is a property that the harness checks):
 
 Costs: lookup and allocate O(blocks of the request), append and dispatch O(new tokens), free O(its blocks). Nothing is
 O(pool) but the constructor, `reset` and `check`. There is no clock and no randomness in here.
-
-This room may not know: tensors, devices, schedulers.
 """
 
 from __future__ import annotations

@@ -14,8 +14,6 @@ in two lists of block numbers, so that releasing or evicting a run of blocks is 
 `OrderedDict` does the same with an allocation for each block and took a third longer, and taking the head of a plain
 dict again and again scans over the holes left by earlier ones. (vLLM's free list is linked too, through its block
 objects.)
-
-This room may not know: tokens, sequences, steps.
 """
 
 from __future__ import annotations

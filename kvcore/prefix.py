@@ -22,8 +22,6 @@ dictionary compares links in full, so tokens cannot collide; the hash in them ca
 Duplicates: two requests may compute the same content at the same time in two blocks. Both stay, as two *owners* of one
 content (block tables are append-only, so neither is remapped; vLLM chooses the same). The content is found as long as
 one of them is left, which is what an index with one block per key gets wrong (nano-vllm issue 219).
-
-This room may not know: free lists, sequences, steps.
 """
 
 from __future__ import annotations

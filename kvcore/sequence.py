@@ -4,7 +4,7 @@ The life of a token: appended (it has a place in a table) -> scheduled (a dispat
 step has completed). The life of the blocks follows: a table covers all tokens, computed or not; full computed blocks
 are published. Three counters say where each sequence stands, and always 0 <= computed <= scheduled <= len(tokens).
 
-This room may not know: the pool, the index. It holds state; `manager.py` moves it.
+It holds state; `manager.py` moves it.
 """
 
 from __future__ import annotations

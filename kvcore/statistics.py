@@ -1,7 +1,4 @@
-"""What the cache can say about itself: counters that it keeps, and a snapshot for users.
-
-This room may not know: anything else of the core.
-"""
+"""What the cache can say about itself: counters that it keeps, and a snapshot for users."""
 
 from __future__ import annotations
 

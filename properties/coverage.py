@@ -1,6 +1,6 @@
-"""Which properties a session with given capabilities checks, and what keeps it from the others: said in every summary.
+"""Which properties a session with given capabilities checks, and why it does not check the others.
 
-This room may not know: any core, any producer.
+Every summary lists both.
 """
 
 from __future__ import annotations

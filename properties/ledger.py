@@ -4,8 +4,6 @@ A cache that never evicts never evicts wrongly. So each campaign counts events, 
 that never happened in 100,000 operations is a failure of the campaign (a warning below that), after Antithesis's
 "sometimes". The judge and the target's `noticed` do the counting; this room knows what each event means and when it is
 possible.
-
-This room may not know: how operations are produced.
 """
 
 from __future__ import annotations

@@ -29,6 +29,7 @@ from reference import Admission, Crash, Errors, Judge, Passage, Release, Violati
 
 from .laws import Bookkeeping, Internals, Law
 from .operations import (
+    OPERATIONS,
     UNKNOWN,
     Allocate,
     Append,
@@ -43,6 +44,7 @@ from .operations import (
     Reset,
     Tokens,
     Truncate,
+    for_every_kind,
 )
 from .target import Capability, StepArrays, StepView, Target
 
@@ -120,15 +122,9 @@ class Session:
         self._matches: dict[str, tuple[Tokens, Namespace, Any]] = {}
         self._refusals = target.refusals
         self._skips: dict[type, str] = {
-            kind: f"no capability {capability.name}"
-            for kind, capability in (
-                (Lookup, Capability.LOOKUP),
-                (Fill, Capability.FILL),
-                (Truncate, Capability.TRUNCATE),
-                (Fork, Capability.FORK),
-                (Reset, Capability.RESET),
-            )
-            if capability not in self.capabilities
+            kind: f"no capability {kind.needs.name}"
+            for kind in OPERATIONS.values()
+            if kind.needs is not None and kind.needs not in self.capabilities
         }
         self._spaces = Capability.NAMESPACES in self.capabilities
         self._batches = Capability.BATCH in self.capabilities
@@ -148,16 +144,7 @@ class Session:
 
     def _bind(self) -> None:
         self._apply: dict[type, Callable[[Any], Outcome]] = {
-            Lookup: self._lookup,
-            Allocate: self._allocate,
-            Append: self._append,
-            Fill: self._fill,
-            Dispatch: self._dispatch,
-            Complete: self._complete,
-            Truncate: self._truncate,
-            Fork: self._fork,
-            Free: self._free,
-            Reset: self._reset,
+            kind: getattr(self, f"_{name}") for name, kind in OPERATIONS.items()
         }
 
     def apply(self, operation: Operation) -> Outcome:
@@ -477,6 +464,8 @@ class Session:
         self.skipped[reason] = self.skipped.get(reason, 0) + 1
         return Outcome("skipped", reason)
 
+
+for_every_kind("Session", {kind: kind for kind in OPERATIONS if hasattr(Session, f"_{kind}")})
 
 _DRAIN_STEP = 1 << 16
 """Most tokens of one step in the drain phase; a large pool takes several."""

@@ -4,7 +4,7 @@
 histories numbers; `predictor.py` knows the order of blocks; `verdicts.py` lists what can be wrong; `policy.py` what a
 core may choose. `attention.py` is what a kernel must return.
 
-Standard library only. This room knows no other room.
+Imports: nothing.
 """
 
 from .attention import attention

@@ -7,8 +7,6 @@ file as they end; an audit that was interrupted goes on from there.
 
 The canary is a fault so rare that about one short run in a hundred meets it. An audit that does not report it has lost
 findings somewhere between engine and table, and says that the harness failed.
-
-This room may not know: the terminal.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ An actor that dies on a machine that lives is a death like any other; what its p
 Where a machine is lost, nobody knows: the task is given out once more, and nothing else is lost.
 
 This room may not know: what tasks do, findings, campaigns. Ray is imported only when a cluster is asked for.
+
+Also imports: ray.
 """
 
 from __future__ import annotations

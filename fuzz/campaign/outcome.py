@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from properties.ledger import EVENTS, THRESHOLD
+from properties.state_coverage import SAMPLED
 from reference import PROPERTIES
 
 from ..engines.registry import thorough
@@ -17,7 +18,6 @@ from ..findings.baseline import FIXED, KNOWN, NEW, REGRESSED
 from ..findings.signature import Signature
 from ..findings.store import Finding
 from ..runs.counterexample import versions
-from ..runs.state_coverage import SAMPLED
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, NOTHING, ONLY_KNOWN, VIOLATION
 from .executor import Hit
 from .plans import CampaignPlan

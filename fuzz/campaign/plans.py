@@ -22,7 +22,7 @@ from reference import PROPERTIES
 
 from ..engines.registry import ENGINES, UnknownEngine, engine_of, planned
 from ..engines.walk import Limits
-from ..runs.perform import Judging
+from ..runs.values import Judging
 from .tasks import Stream
 
 __all__ = [

@@ -18,10 +18,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from ..audit import show as audit_show
 from ..audit.audit import Plan, Trial
 from ..audit.audit import audit as run_audit
-from ..audit.planting import DoesNotApply
 from ..engines.registry import audited
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, VIOLATION
 from ..zoo import Bug, InvalidBug, allocator_bugs, find, kernel_bugs
+from ..zoo.planting import DoesNotApply
 from .common import OutsideOption, complaints, console, usage
 
 __all__ = ["audit"]

@@ -1,7 +1,4 @@
-"""`trace`: a production's requests, run through a target.
-
-This room may not know: how requests become operations.
-"""
+"""`trace`: a production's requests, run through a target."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from ..record import Recorder
 from ..runs.counterexample import write
 from ..runs.perform import Judging
 from ..runs.status import CLEAN, NOTHING, VIOLATION
-from ..traces.trace import cannot_trace, run_trace
+from ..traces.run_trace import cannot_trace, run_trace
 from .common import OutsideOption, Reuse, TargetOption, complaints, console, factory_of, requests_of, trace_line, usage
 
 __all__ = ["trace"]

@@ -4,4 +4,6 @@ In: an `Assignment` (a target factory, a seed, a range of units, a clock). Out: 
 first counterexample. `engine.py` says what an engine is, `registry.py` which there are.
 
 Engines know runs, traces and exploration. They know no folder of findings, no campaign and no terminal.
+
+Imports: fuzz.runs, fuzz.traces, fuzz.explore, properties, reference.
 """

@@ -3,7 +3,10 @@
 A unit is a process of its own, since libFuzzer takes a process over and ends it: `python -m fuzz.engines.atheris
 REQUEST`. It goes on with the corpus that the units before have left, so that, unlike any other engine's, what a unit
 does depends on them; what it finds is a list of operations like any other, and needs neither bytes nor Atheris to be
-replayed."""
+replayed.
+
+Also imports: atheris, hypothesis.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +25,9 @@ from properties.operations import Configuration, Operation
 from properties.targets import load
 from reference import Violation
 
-from ..runs.counterexample import Counterexample, read, versions, write
+from ..runs.counterexample import read, write
 from ..runs.files import put
-from ..runs.perform import Judging
+from ..runs.values import Counterexample, Judging, versions
 from .engine import Assignment, Engine
 
 __all__ = ["AtherisEngine"]

@@ -1,15 +1,18 @@
 """The engine `hypothesis`: chunks of examples of the stateful machine, which Hypothesis generates.
 
 Hypothesis only generates: what it finds is shrunk as a list of operations like anything else, and kept in its database,
-if the plan names one, for later campaigns."""
+if the plan names one, for later campaigns.
+
+Also imports: hypothesis.
+"""
 
 from __future__ import annotations
 
 import hashlib
 from typing import Any
 
-from ..runs.counterexample import Counterexample
 from ..runs.perform import perform
+from ..runs.values import Counterexample
 from .engine import Assignment, Engine, with_violation
 
 __all__ = ["HypothesisEngine"]

@@ -8,9 +8,10 @@ from typing import Any
 from properties.operations import Configuration
 from properties.target import TargetFactory
 
-from ..runs.counterexample import Counterexample
-from ..runs.perform import Judging
-from ..traces.trace import BUILT_IN, Progress, Request, TraceReport, cannot_trace, read_trace, run_trace
+from ..runs.values import Counterexample, Judging
+from ..traces.reading import BUILT_IN, read_trace
+from ..traces.request import Request
+from ..traces.run_trace import Progress, TraceReport, cannot_trace, run_trace
 from .engine import Assignment, Engine, with_violation
 from .tally import Tally
 

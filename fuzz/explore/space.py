@@ -3,8 +3,6 @@
 Every choice that a caller has is enumerated, but for names, which carry no meaning: a new request takes the first free
 name, and of the tokens that occur nowhere in a state only the first is tried. Lengths are bounded by `max_tokens`,
 since a pool bounds blocks and not how often a caller tries.
-
-This room may not know: how states are searched, or compared.
 """
 
 from __future__ import annotations

@@ -7,4 +7,6 @@ any machine. The rest is the worker's: `session.py` runs the parts, `correctness
 
 Unlike the rest of `fuzz`, the worker imports kvcore, torch and Triton: what is checked here is what no other core has.
 Nothing of that is imported before a worker starts.
+
+Imports: fuzz.runs, kvcore, properties, matplotlib, numpy, rich, torch, triton.
 """

@@ -1,8 +1,6 @@
 """One worker: `python -m fuzz.gpu REQUEST`, started by `python -m fuzz gpu`, which says in JSON what is to be done.
 
 Exit statuses: 0 all parts were seen to, 4 no device, 70 the device was lost, others as the process died.
-
-This room may not know: what is done with the results.
 """
 
 from __future__ import annotations

@@ -5,8 +5,6 @@ is a matter of products: 4 D for each visible pair and query head, over the time
 
 torch's attention gets contiguous copies of the same keys and values. Its outputs must agree with ours, so that nobody
 is timed doing something else.
-
-This room may not know: bits.
 """
 
 from __future__ import annotations

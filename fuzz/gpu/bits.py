@@ -5,8 +5,6 @@ float32, since in 16 bits most differences are rounded away. The output of the b
 row split) is held to float64 first, on a sample: equal bits of wrong numbers would prove nothing.
 
 A *row-head* is one query row of one head: D numbers that are equal or not. Counted are comparisons, by axis.
-
-This room may not know: speed, tolerances.
 """
 
 from __future__ import annotations

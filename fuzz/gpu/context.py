@@ -1,7 +1,4 @@
-"""What a part is given: the device, the sizes, a stopwatch, its time, and where to put what it finds.
-
-This room may not know: what any part does.
-"""
+"""What a part is given: the device, the sizes, a stopwatch, its time, and where to put what it finds."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 Each case is one step over sequences of unlike lengths: single rows, chunks in the middle of a tile, whole prompts.
 Blocks are in random order, and every slot that belongs to no token is filled with 0xFF bytes, a NaN in every dtype.
 Cases cover all pairs of dtypes, head dims, groups, block sizes, masks and schedules, in no particular order.
-
-This room may not know: speed.
 """
 
 from __future__ import annotations

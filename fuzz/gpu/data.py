@@ -2,8 +2,6 @@
 
 A `Pool` has the cache and the block tables; a `World` also keeps what was written there, and queries for every position
 of every sequence, so that each row of each batch can be compared with the same row of any other.
-
-This room may not know: what is compared or measured.
 """
 
 from __future__ import annotations

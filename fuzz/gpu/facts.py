@@ -1,8 +1,6 @@
 """What device this is, and which software: so that a number can be read a year later.
 
 Whatever cannot be found out is left out; nothing here is needed for anything else.
-
-This room may not know: what is measured.
 """
 
 from __future__ import annotations

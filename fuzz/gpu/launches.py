@@ -2,8 +2,6 @@
 
 A call from the host checks its arguments, sends indices to the device, and launches. What is timed is the last alone,
 and what is compiled ahead is not launched at all.
-
-This room may not know: what is launched.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@
   they touch less than 200 MB together, 256 MB are written before each measurement.
 
 On the CPU it is a wall clock around one call: enough to run through everything.
-
-This room may not know: what is measured.
 """
 
 from __future__ import annotations

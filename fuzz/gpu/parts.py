@@ -1,7 +1,4 @@
-"""What there is to check and to measure, most important first, and how much of the time each may take.
-
-This room may not know: torch, or how a part does its work.
-"""
+"""What there is to check and to measure, most important first, and how much of the time each may take."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The results as pictures, from the file alone.
-
-This room may not know: torch, devices, how anything was measured.
-"""
+"""The results as pictures, from the file alone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""A product on the matrix units, by programs of any number of rows.
-
-This room may not know: torch, what is compared.
-"""
+"""A product on the matrix units, by programs of any number of rows."""
 
 # No `from __future__ import annotations`: Triton reads the annotations.
 # mypy: disable-error-code="import-untyped, untyped-decorator, no-untyped-def"

@@ -1,8 +1,6 @@
 """What a run has found so far, as the JSON file that is rewritten after every part.
 
 A file that a killed run left is complete but for the part that was running.
-
-This room may not know: torch, or what a part measures.
 """
 
 from __future__ import annotations

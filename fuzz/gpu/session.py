@@ -2,8 +2,6 @@
 
 A part that fails leaves the others alone, unless the device itself no longer answers: then the worker ends, and the one
 that watches it starts another for the rest.
-
-This room may not know: arguments, processes.
 """
 
 from __future__ import annotations

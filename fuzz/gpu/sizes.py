@@ -1,7 +1,4 @@
-"""What is run and how large: shapes, and two sets of them, for a device and for a test on the CPU.
-
-This room may not know: how anything is run.
-"""
+"""What is run and how large: shapes, and two sets of them, for a device and for a test on the CPU."""
 
 from __future__ import annotations
 

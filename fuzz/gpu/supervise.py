@@ -3,8 +3,6 @@
 A kernel that reads where it must not takes the whole process's device with it, a compiler may abort, a loop may never
 end. None of this may cost what was found before, or what is still to be found: results are on disk after every part,
 and the next worker goes on with the rest.
-
-This room may not know: torch, or what a part does.
 """
 
 from __future__ import annotations

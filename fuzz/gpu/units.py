@@ -3,8 +3,6 @@
 The attention kernels take few rows for decode and many for prefill, and promise equal bits. That rests on these units
 adding up alike, which is documented nowhere; others measured it (MMA-Sim, arXiv 2511.10909). Here the same operands go
 through both. Beside that, what their sums depend on is noted: the order of the keys within sixteen, and of sixteens.
-
-This room may not know: attention.
 """
 
 from __future__ import annotations

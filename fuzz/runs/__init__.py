@@ -4,4 +4,6 @@ In: a target factory, operations, a way of judging. Out: a `Run` (outcomes, even
 counterexample file. `isolated` and `forked` do the same in a process of their own.
 
 Everything else in `fuzz` rests on this room. It knows no engine, no campaign and no terminal.
+
+Imports: properties, reference.
 """

@@ -8,8 +8,6 @@
 
 Bisecting runs through commits in which nothing works, this tool included. So the replay is a process of its own, and
 only what it says in full counts. Where the finding is that a process dies, its death is what is looked for.
-
-This room may not know: how a replay is done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Files that are written whole or not at all.
-
-This room may not know: what is in them.
-"""
+"""Files that are written whole or not at all."""
 
 from __future__ import annotations
 

@@ -3,8 +3,6 @@
 The child writes down every operation before it applies it; what the parent reads up to the child's end is the run, and
 the last operation is the one at fault. A fork costs milliseconds, so that a shrinker can try hundreds. Not for
 processes that have a device: a CUDA context does not survive a fork.
-
-This room may not know: the shrinker, what a death means.
 """
 
 from __future__ import annotations

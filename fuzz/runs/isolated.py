@@ -3,8 +3,6 @@ on a device in Triton's interpreter on the CPU.
 
 Nothing of a replay that dies, hangs or cannot even be imported reaches whoever asks. Where the finding is that a
 process dies, its death is what is looked for.
-
-This room may not know: how a replay is done.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""What every worker process does first: end with its main process, and leave Ctrl-C to it.
-
-This room may not know: what the workers do.
-"""
+"""What every worker process does first: end with its main process, and leave Ctrl-C to it."""
 
 from __future__ import annotations
 

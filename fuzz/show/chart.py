@@ -1,7 +1,5 @@
 """Numbers as places on a page: the curve of a campaign, curves and stacks over campaigns, bars on a log scale, a heat
 map. Geometry only, no markup.
-
-This room may not know: where figures come from, or how a page looks.
 """
 
 from __future__ import annotations

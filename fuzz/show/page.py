@@ -4,7 +4,7 @@ with its picture. And all campaigns of a folder as one: how fast, what was found
 A page asks for nothing outside itself, and everything that is shown is escaped. What a summary does not have (a
 timeline, coverage, what became of a finding) the page leaves out.
 
-This room may not know: how a campaign runs; it is given the summary that is also written as JSON.
+It is given the summary that is also written as JSON.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from properties.operations import Allocate, Append, Complete, Dispatch, Fill, Fork, Free, Lookup, Operation, Truncate
+from properties.operations import Allocate, Operation
 from properties.session import Outcome, Session
 from properties.target import Capability, TargetFactory
 from reference import Judge, Line, Violation
@@ -157,7 +157,7 @@ class _Recorder:
         if violation is not None:
             violating = _violating(session, cells, violation, requests, operation)
         places = [self.cells.put(cell) for cell in cells]
-        kind, who = _short(operation)
+        kind, who = (operation.op, operation.short()) if operation is not None else ("end", "")
         self.columns.append(
             {
                 "operation": describe(operation) if operation is not None else "everything is freed and completed",
@@ -359,31 +359,6 @@ def _difference(shown: list[int], due: list[int]) -> set[int]:
     differing = {number for one, two in zip(shown, due, strict=False) if one != two for number in (one, two)}
     longer = shown if len(shown) > len(due) else due
     return differing | set(longer[min(len(shown), len(due)) :])
-
-
-def _short(operation: Operation | None) -> tuple[str, str]:
-    """(kind, whom it is about): as much as fits above a narrow column."""
-    match operation:
-        case None:
-            return "end", ""
-        case Lookup():
-            return "lookup", f"{len(operation.tokens)} tokens"
-        case Allocate() | Free():
-            return operation.op, operation.request
-        case Append():
-            return "append", f"{operation.request} +{len(operation.tokens)}"
-        case Fill():
-            return "fill", f"{operation.request} @{operation.position}"
-        case Dispatch():
-            return "dispatch", f"{operation.step}: " + " ".join(name for name, _ in operation.work)
-        case Complete():
-            return "complete", str(operation.step)
-        case Truncate():
-            return "truncate", f"{operation.request} → {operation.length}"
-        case Fork():
-            return "fork", f"{operation.request} → {operation.child}"
-        case _:
-            return operation.op, ""
 
 
 def _glyphs(holders: list[dict[str, Any]]) -> dict[str, str] | None:

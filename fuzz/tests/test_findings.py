@@ -22,9 +22,9 @@ from fuzz.findings.baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Ba
 from fuzz.findings.signature import Symptom, akin, divergence, signature_of, symptom_of
 from fuzz.findings.store import Finding, Findings
 from fuzz.runs.counterexample import Counterexample, read
-from fuzz.runs.state_coverage import STATES
 from fuzz.show.page import render
 from properties.operations import Allocate, Complete, Configuration, Dispatch, Free, Lookup, Operation
+from properties.state_coverage import STATES
 from reference import PROPERTIES
 
 ROOT = Path(__file__).parents[2]
@@ -333,7 +333,7 @@ def test_a_plan_goes_through_json(name: str) -> None:
         ("walks = 3", "there is no 'walks'; known are name, targets"),
         ("properties = ['SPEED']", "there are no SPEED; known are FRESHNESS"),
         ("profile = 'fast'", "give one of nightly, soak"),
-        ("[engines]\nmagic = 1", "there is no 'magic'; known are walk"),
+        ("[engines]\nmagic = 1", "there is no 'magic'; known are trace, walk"),
         ("[engines]\nwalk = 0", "no engine has a part of the time"),
         ("[engines]\nwalk = -1", "not a number from 0 on"),
         ("configurations = 3", "write [[configurations]]"),

@@ -1,7 +1,7 @@
 """The kernels' tester, tested: every planted fault is killed by the search of the commit profile, and by its name.
 
-The search's cases are a fixed list. Each fault begins with the case that docs/kernel-faults.md says kills it and goes
-on to the others, cheapest first, so that the page may be out of date and the tests only become slow. The changes that
+The search's cases are a fixed list. Each fault begins with the case that docs/generated/kernel-faults.md says kills it
+and goes on to the others, cheapest first. If the page is out of date, the tests only become slow. The changes that
 cannot move a result must survive.
 """
 

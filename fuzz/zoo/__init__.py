@@ -1,7 +1,7 @@
 """The zoo: defects that real block managers and kernels have had, as small changes of kvcore's source.
 
 One TOML file a bug: what it is, where it was reported, what it breaks, which property ought to kill it, and the change
-itself, as text that occurs exactly once in a file of kvcore. Production code carries no switches; `fuzz.audit.planting`
+itself, as text that occurs exactly once in a file of kvcore. Production code carries no switches; `fuzz.zoo.planting`
 makes a changed copy. A change that no longer applies is an error wherever the zoo is read, never a skip.
 
 Every bug is a target, too: `--target fuzz.zoo:NV-1` drives kvcore with that bug planted.
@@ -20,7 +20,7 @@ A bug's fields:
   elements (where: the scenario); "control", a check that must raise an alarm when there is something to be alarmed at;
   "nothing", what cannot change a result (why: for what reason) and so must survive: a promise of the design, no bug.
 
-This room may not know: engines, or how a bug is found.
+Imports: properties, reference, kvcore.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fuzz.audit.planting import Change, changed, plant, planted
 from properties.target import TargetFactory
 from reference import PROPERTIES
+
+from .planting import Change, changed, plant, planted
 
 __all__ = ["BY", "Bug", "InvalidBug", "allocator_bugs", "canary", "diff", "find", "kernel_bugs"]
 

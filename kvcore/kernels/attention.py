@@ -15,8 +15,6 @@ float32 queries are computed in float64 throughout (A100, H100 and B200 have mat
 the exact one, rounded once.
 
 Offsets of blocks and rows are 64-bit; table loads are masked, so that padding is never looked at.
-
-This room may not know: torch; anything that the host decides.
 """
 
 # No `from __future__ import annotations`: Triton reads the annotations.

@@ -5,8 +5,6 @@ CPU tensors: slow, and what the properties are checked with.
 
 Nothing here waits for the device unless `debug` is given: what only the device knows (slots in a tensor) is checked
 then alone. Plans are made on the host and checked there, always.
-
-This room may not know: layers, requests, the allocator.
 """
 
 from __future__ import annotations

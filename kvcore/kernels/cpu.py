@@ -2,7 +2,7 @@
 
 Held to the tolerance, not to the bits: sums are torch's, in float32.
 
-This room may not know: Triton. Its arguments have been checked.
+Its arguments have been checked by `calls.py`.
 """
 
 from __future__ import annotations

@@ -8,8 +8,6 @@ are small.
 
 After FlashInfer's plan / run division (Ye et al., arXiv 2501.01005); the rule that nothing numeric may depend on the
 plan is ours.
-
-This room may not know: torch, devices beyond a number of programs, tokens.
 """
 
 from __future__ import annotations

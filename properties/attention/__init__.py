@@ -4,5 +4,5 @@
 `kernels.py`); `oracle.py` knows what is right, `sanitizer.py` who may touch what, `law.py` does it all beside the
 allocator, as an observer of a session. `repairs.py` mends Triton's interpreter first.
 
-May import torch and Triton, unlike the rest of `properties`. This room may not know: kvcore, Hypothesis.
+Imports: properties, reference, numpy, torch, triton.
 """

@@ -4,8 +4,6 @@ So a failing case is one line of JSON that replays without Hypothesis (`python -
 
 `draw` makes one from choices among few; Hypothesis and the seeded stream both choose, so that there is one generator,
 and the first choice is always the simplest.
-
-This room may not know: torch, kernels, where choices come from.
 """
 
 from __future__ import annotations

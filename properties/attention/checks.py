@@ -4,8 +4,6 @@ The case's K/V are stored by the kernels into a cache full of NaN, and compared 
 with the float64 oracle; then the case's axes are walked, and every output must have the base run's very bits, in
 float32 (rounded to bf16, a reduction in another order hides: docs/kernels.md). Every launch runs under the sanitizer,
 where there is an interpreter; inputs and red zones must come out as they went in.
-
-This room may not know: which kernels these are, where cases come from.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Triton decides when it is imported whether kernels are compiled or interpreted, so this comes first: before torch,
 Triton or an adapter.
-
-This room may not know: kernels, cases.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 An adapter is one file (`properties/targets/kvcore_kernels.py` is ours). It says which of the axes it can be driven
 along, what cases must be like for it (`limits`), and how its arithmetic differs from ours (`arithmetic`); what is left
 out is not checked, and the summary says so.
-
-This room may not know: any kernels.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Launching kernels under watch: what they write is compared byte by byte, what they touch goes by the sanitizer.
 
 Shared by the checks of single cases and by the law that runs beside the allocator.
-
-This room may not know: which kernels these are, what an output should be.
 """
 
 from __future__ import annotations

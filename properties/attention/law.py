@@ -11,8 +11,6 @@ the block tables. Then:
 - FRESHNESS: the tag of every slot in a context, noted by the store kernel, is that of the token that belongs there.
 
 A step's rows beyond `ROWS` a sequence are stored but not attended: the interpreter takes milliseconds a tile.
-
-This room may not know: which kernels, which core.
 """
 
 from __future__ import annotations

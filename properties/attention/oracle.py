@@ -4,8 +4,8 @@ The same function as `reference.attention`, which says what is right and is too 
 tests hold them together. Beside the output there are the three quantities that a bound on a kernel's error is made of:
 how large the scores are, how large what is read, and how far apart what is read is.
 
-This room may not know: any core or kernel, or that caches are paged. It sees the keys and values of one sequence from
-its first token on. Where a budget for the error comes from is not its affair either.
+It sees the keys and values of one sequence from its first token on, and no blocks. The budget for the error is in
+`tolerance.py`.
 """
 
 from __future__ import annotations

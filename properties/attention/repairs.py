@@ -4,10 +4,8 @@ It holds bf16 and fp8 values as bare bit patterns and forgets so too often: `tl.
 them, and the conversions truncate where a GPU rounds. Its fp32 dot is numpy's matmul, whose bits depend on the shape:
 a batch-invariant kernel does not look it. `install` puts that right, with conversions that round and saturate as the
 GPU's `cvt` does, a choice of dots whose arithmetic is written down here, and an error for arithmetic on patterns. It
-also spares the interpreter much of its time. What exactly Triton 3.9.0 does wrong is in `tests/test_repairs.py`, where
-each fault has a test that fails once Triton has mended it.
-
-This room may not know: attention, caches, or who launches a kernel.
+also spares the interpreter much of its time: one patch a launch, and `memos.py`. What exactly Triton 3.9.0 does wrong
+is in `tests/test_repairs.py`, where each fault has a test that fails once Triton has mended it.
 """
 
 # Triton comes without types, so whatever is taken from it is `Any` here: builders, handles, scopes.
@@ -21,6 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from triton.runtime import interpreter as _interpreter  # type: ignore[import-untyped,unused-ignore]
+
+from .memos import MEMOS
 
 __all__ = ["DOTS", "Unrepaired", "fused", "install", "installed", "narrow", "sequential", "uninstall", "widen"]
 
@@ -370,6 +370,7 @@ _REPAIRS: dict[tuple[Any, str], Any] = {
     (_I.ReduceOps, "min_max"): _min_max,
     (_I.GridExecutor, "__call__"): _run_grid,
     (_I, "_patch_lang"): _patch_lang,
+    **MEMOS,
 }
 
 _STOCK: dict[tuple[Any, str], Any] = {

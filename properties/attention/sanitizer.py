@@ -7,8 +7,6 @@ that is allowed to the program: a program that works for one sequence may read t
 although both hold valid numbers. No number shows that a masked weight made such a read harmless today.
 
 An access that is not allowed is noted and masked off, so that a wild store corrupts nothing, and the launch goes on.
-
-This room may not know: kernels, caches, cases.
 """
 
 from __future__ import annotations

@@ -19,8 +19,6 @@ Both are for kernels as exact as ours. Those of others state what they do otherw
 unrounded denominator the weights' rounding errors move the output by `u * sqrt(sum p^2 v^2)`, at most `u` times
 `mixture` and |output| together; float32 queries whose sums are float32 get the bound of each output, with `u` that of
 float32, and eight ulp of a score, which is a sum of head_dim products.
-
-This room may not know: kernels, cases.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Everything follows from the case and its seed. The cache lies between red zones, in one of several memory layouts, and
 begins as poison: whatever was not written and is read shows.
-
-This room may not know: kernels, what is right.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ capabilities it needs and is left out, visibly, where they are lacking. A law is
 cost of what the operation touched, and at intervals (`walk`) for the whole state. The kernels will enter here too: as a
 law that executes each step's batch.
 
-This room may not know: producers of operations, the session, Hypothesis, any core.
+Imports: properties, reference.
 """
 
 from .bookkeeping import Bookkeeping

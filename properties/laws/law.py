@@ -1,6 +1,6 @@
-"""What a law is, and what it sees of a session. Apart from the laws and from the session, so that imports run one way.
+"""What a law is, and what it sees of a session.
 
-This room may not know: any law, the session, any core.
+A module of its own, so that laws and session both import it and not each other.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ vllm's and sglang's import those packages' kernels, and only when they are asked
 
     [project.entry-points."properties.targets"]
     mycore = "mycore.testing:make"
+
+Imports: properties, reference.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ An engine's package runs much when it is imported (configuration, CUDA, a hundre
 kernels need a few names. Here the package is replaced, while one module of it is imported, by empty packages on its own
 folders and by the stand-ins that an adapter gives. Nothing is written, and afterwards `sys.modules` is as before: a
 session may drive that engine's allocator too, with the whole package.
-
-This room may not know: which kernels, Triton.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """kvcore's kernels as a target: every axis, and the work list as the chooser of the sequence.
 
 Given the core as a module, like the allocator's adapter, so that the same file drives a copy with a planted fault.
+
+Also imports: kvcore, numpy, torch.
 """
 
 from __future__ import annotations

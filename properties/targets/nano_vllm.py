@@ -7,8 +7,6 @@ wait for a step here. Both engines are synchronous.
 
 Only `nanovllm.engine.sequence` and `block_manager` are imported, from the package's folder: the package itself imports
 the whole engine, with a GPU's libraries. The bare parents are in `sys.modules` for that long only.
-
-This room may not know: kvcore, the judge.
 """
 
 from __future__ import annotations

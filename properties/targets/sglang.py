@@ -27,7 +27,9 @@ What it means in the target protocol (docs/your-core.md has the policies):
 - `PrefillBudget` itself keeps more back, a page a request and the tokens it expects to generate: a scheduler can leave
   waiting what fits. That is its policy of load, and not asked here; what the allocators refuse is judged exactly.
 
-This room may not know: any core but this one. SGLang is imported when the first target is made.
+SGLang is imported when the first target is made.
+
+Also imports: sglang, torch, transformers.
 """
 
 from __future__ import annotations

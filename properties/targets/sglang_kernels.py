@@ -15,7 +15,7 @@ as `MHATokenToKVPool.set_kv_buffer` does where there is no CUDA; so storing is n
 page copies are CUDA, and it has no ALiBi. An FP8 cache rounds queries and weights to FP8, by design: no bound on errors
 here is meant for that.
 
-This room may not know: how cases are made, what is right.
+Also imports: numpy, torch.
 """
 
 from __future__ import annotations

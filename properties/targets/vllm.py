@@ -28,7 +28,9 @@ keeps it out, and the manager would take it for none. It is written out, too.
 Left out: RESET (vLLM refuses with live requests, and the protocol's is always valid), FORK (there is none), CONTENTS
 (the index has hashes only), REFUSES (the manager is never given invalid input).
 
-This room may not know: who drives it. Names that begin with an underscore in vLLM are read, and never written.
+Names that begin with an underscore in vLLM are read, and never written.
+
+Also imports: torch, vllm.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ What the back end documents as its limits are limits here: blocks of multiples o
 layout for keys and values, one FP8 scale for all heads of a cache. vLLM has no Triton kernel that copies blocks, and
 none of the tags of `store_kv`.
 
-This room may not know: how cases are made, what is right.
+Also imports: numpy, torch, triton.
 """
 
 from __future__ import annotations

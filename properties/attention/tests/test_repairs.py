@@ -751,3 +751,52 @@ def test_the_language_is_as_it_was_after_a_launch_that_failed() -> None:
         _refused_in_a_helper[(1,)](values, values, 16)
     assert _language() == before
     assert torch.equal(_launch_helpers(1), _launch_helpers(1))
+
+
+# ---- what is remembered
+
+
+def _made(shape: list[int]) -> tuple[Any, Any, Any]:
+    """A tensor of float32, its type's name, and all else that Triton says of both."""
+    block = tl.block_type(tl.float32, shape)
+    tensor = tl.core.tensor(interpreter.TensorHandle(np.zeros(shape, np.float32), tl.float32), block)
+    kinds = {name: str(value) for name, value in {**vars(tensor), **vars(block)}.items() if name != "handle"}
+    return [int(size) for size in tensor.shape], int(tensor.numel), kinds
+
+
+@pytest.mark.parametrize("shape", [[1], [64], [16, 1], [1, 16], [16, 32], [2, 4, 8]])
+def test_a_tensor_of_a_shape_that_was_met_before_is_as_triton_makes_it(shape: list[int]) -> None:
+    repairs.uninstall()
+    stock = _made(shape)
+    repairs.install()
+    assert _made(shape) == stock, "met for the first time"
+    assert _made(shape) == stock, "met again"
+
+
+def test_every_element_type_has_triton_s_own_numpy_type() -> None:
+    kinds = [tl.int1, tl.int8, tl.int32, tl.int64, tl.float16, tl.bfloat16, tl.float32, tl.float8e4nv]
+    kinds += [tl.block_type(kind, [4]) for kind in kinds] + [tl.pointer_type(tl.float32)]
+    kinds.append(tl.block_type(tl.pointer_type(tl.bfloat16), [4]))
+    repairs.uninstall()
+    stock = [interpreter._get_np_dtype(kind) for kind in kinds]
+    repairs.install()
+    assert [interpreter._get_np_dtype(kind) for kind in kinds] == stock
+    assert [interpreter._get_np_dtype(kind) for kind in kinds] == stock
+
+
+def test_shapes_and_types_compare_as_in_triton() -> None:
+    one, shape = tl.constexpr(1), tl.block_type(tl.int8, [1, 16]).shape
+    others: list[Any] = [shape, tl.block_type(tl.int8, [16, 1]).shape, [1, 16], [one, 16], (1, 16), [1], []]
+    kinds: list[Any] = [tl.int8, tl.constexpr(tl.int8), tl.uint8, tl.pointer_type(tl.int8), "int8", None]
+    kinds.append(tl.block_type(tl.int8, [4]))
+
+    def compared() -> list[bool]:
+        found = [bool(shape == other) for other in others] + [bool(shape != other) for other in others]
+        return found + [bool(left == right) for left in kinds for right in kinds]
+
+    repairs.uninstall()
+    stock = compared()
+    repairs.install()
+    assert compared() == stock
+    assert True in stock
+    assert False in stock

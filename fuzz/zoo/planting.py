@@ -4,8 +4,6 @@ The copy is imported under a name of its own beside the real one (kvcore imports
 adapter drives it like any core. It is imported from memory: no file is written, so that nothing is left behind by a
 process that is killed. A change that does not apply exactly once is an error, never a skip: a fault that
 silently no longer exists would make the harness look better than it is.
-
-This room may not know: which faults there are.
 """
 
 from __future__ import annotations

@@ -2,18 +2,16 @@
 
 A campaign that never freed a shared block has not tested that, however many operations it did. Looking costs about as
 much as an operation, so that only one episode in `SAMPLED` is looked at; the counts are those of the sample.
-
-This room may not know: where operations come from, how counts are shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from properties.operations import Dispatch, Operation
-
-from .perform import Run
+from .operations import Operation
+from .session import Session
 
 __all__ = ["SAMPLED", "STATES", "Coverage"]
 
@@ -24,14 +22,21 @@ STATES = ("free", "cached", "active", "shared", "published")
 """Of a block before the operation that touched it. An active or shared one may be published, too."""
 
 
+class HasSession(Protocol):
+    """A run, as far as it is looked at here."""
+
+    session: Session
+
+
 @dataclass
 class Coverage:
     """{kind of operation: {state of a block: how many such blocks it touched}}."""
 
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    def watch(self) -> Callable[[Run, Operation], None]:
-        """A watcher for one run (see `perform`). The run's last operation is not counted: nothing comes after it.
+    def watch(self) -> Callable[[HasSession, Operation], None]:
+        """A watcher, to be called with a run and each operation before it is applied. The last one is not counted:
+        nothing comes after it.
 
         O(pool) an operation."""
         kind = ""
@@ -39,7 +44,7 @@ class Coverage:
         references: list[int] = []
         published: list[int | None] = []
 
-        def look(run: Run, operation: Operation) -> None:
+        def look(run: HasSession, operation: Operation) -> None:
             nonlocal kind, read, references, published
             judge = run.session.judge
             if kind:
@@ -53,8 +58,8 @@ class Coverage:
             kind = operation.op
             lines = judge.lines
             # A step changes no reference: what it touches is what it may read and write.
-            work = operation.work if isinstance(operation, Dispatch) else ()
-            read = [block for name, _ in work if name in lines for block in lines[name].whole]
+            named = operation.requests() if operation.reads_tables else ()
+            read = [block for name in named if name in lines for block in lines[name].whole]
             references, published = judge.references.copy(), judge.published.copy()
 
         return look

@@ -1,0 +1,5 @@
+"""python -m fuzz.tools.gates"""
+
+from .command import app
+
+app()
