@@ -12,11 +12,12 @@ CORES := .venv-cores
 # Processes that try mutants.
 MUTATORS ?= 1
 
-.PHONY: help run test lint unit bench gates gates-3.6 kernel-faults mutants cores clean
+.PHONY: help run test lint unit nightly-suite bench gates gates-3.6 kernel-faults mutants cores clean
 
 help:
 	@echo "make run     a campaign of about a minute on kvcore (BUDGET=10m for longer)"
 	@echo "make test    lint, types and every test"
+	@echo "make nightly-suite    the tests that \`make test\` leaves to the night: slow ones, each with another that stands for it"
 	@echo "make bench   the benchmarks, about three minutes"
 	@echo "make gates   compile every shipped kernel for sm_80, sm_90 and sm_100, and compare with docs/generated/gates.json"
 	@echo "make gates-3.6        only compile them, under Triton 3.6"
@@ -38,6 +39,9 @@ lint: $(INSTALLED)
 
 unit: $(INSTALLED)
 	$(PYTHON) -m pytest -n $(TESTERS) --maxprocesses 8
+
+nightly-suite: $(INSTALLED)
+	$(PYTHON) -m pytest -n $(TESTERS) --maxprocesses 8 -m nightly
 
 bench: $(INSTALLED)
 	$(PYTHON) -m pytest fuzz/benchmarks --benchmark-only --override-ini addopts="--import-mode=importlib -s"

@@ -116,7 +116,7 @@ class PagedAttention:
 
         queries [T, query heads, D], keys and values [T, kv heads, D]. token_tags: see `store_kv`; the storage keeps one
         tag a slot, so give them for one layer alone. Raises InvalidTensor before anything is written, or IndexError
-        for a layer that there is not.
+        if there is no such layer.
         """
         storage = self.storage
         if not 0 <= layer < storage.config.num_layers:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PROFILES = ("commit", "nightly", "soak")
 
+NIGHTLY = "slow, and another test stands for it: this project's own runs leave it to the night"
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kv-cache properties")
@@ -47,6 +49,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", f"nightly: {NIGHTLY}")
     try:
         load(config.getoption("--target"))(Configuration())
     except (UnknownTarget, ImportError) as error:

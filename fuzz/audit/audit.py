@@ -1,12 +1,12 @@
 """The audit: plants every bug of the zoo in kvcore, lets each engine hunt for it, and says what killed it and how well.
 
-A *trial* is one bug, one engine and one seed, in a worker process: operations until the first violation, the property
-that it breaks, the length of the counterexample after shrinking. A trial is a function of those three and of the limit,
-which counts operations and not seconds, so that two audits give the same table, times aside. Trials are appended to a
-file as they end; an audit that was interrupted goes on from there.
+A *trial* is one bug, one engine and one seed, in a worker process. It gives the operations until the first violation,
+the property that it breaks, and the length of the counterexample after shrinking. A trial is a function of bug, engine,
+seed and limit. The limit counts operations, not seconds, so that two audits give the same table, except for times. Each
+trial is appended to a file as it ends, and an interrupted audit goes on from there.
 
 The canary is a fault so rare that about one short run in a hundred meets it. An audit that does not report it has lost
-findings somewhere between engine and table, and says that the harness failed.
+findings somewhere between engine and table. It then says that the harness failed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CANARY_SEEDS = 400
 """Short runs of the canary, one episode each; about one in a hundred must meet it."""
 
 _EPISODES = 300
-"""Fruitless episodes after which the shrinker's search ends."""
+"""The shrinker's search ends after so many episodes without success."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def trial_key(bug: Bug, engine: str, seed: str, plan: Plan) -> str:
 
 
 def hunt(bug_id: str, engine: str, seed: str, plan: Plan) -> Trial:
-    """One trial. Raises what is wrong with the zoo (DoesNotApply, InvalidBug). O(plan.limit operations)."""
+    """One trial. Raises DoesNotApply or InvalidBug if the zoo is at fault. O(plan.limit operations)."""
     bug = find(bug_id)
     key = trial_key(bug, engine, seed, plan)
     if engine == "cases":
@@ -140,7 +140,7 @@ def hunt(bug_id: str, engine: str, seed: str, plan: Plan) -> Trial:
 def _search(
     factory: TargetFactory, bug: Bug, engine: str, seed: str, judging: Judging, limit: int, tally: Tally
 ) -> Counterexample | None:
-    """Until the first violation or `limit` operations. Time does not count: the clock stands still."""
+    """Hunts until the first violation or `limit` operations. Time does not count: the clock stands still."""
     hunter, number = engine_of(engine), 0
     assignment = Assignment(
         factory,
@@ -367,7 +367,7 @@ def audit(
     began = clock()
     bugs = [find(bug_id) for bug_id in plan.bugs]
     for bug in bugs:
-        bug.factory()  # a change that does not apply is found before an hour has passed
+        bug.factory()  # a change that does not apply is found now, not after an hour
     wanted = [
         (bug, engine, seed)
         for bug in bugs
@@ -410,7 +410,7 @@ def audit(
 
 
 def _stored(path: Path) -> Iterator[Trial]:
-    """Trials on disk; a last line that was cut off is passed over."""
+    """Trials on disk. A last line that was cut off is skipped."""
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
             try:

@@ -6,6 +6,5 @@ which status the night ended.
 
 This room knows engines, findings and runs. The terminal is told what happens through a `Show`.
 
-Imports: fuzz.benchmarks, fuzz.engines, fuzz.findings, fuzz.runs, fuzz.show,
-properties, reference, rich.
+Imports: fuzz.benchmarks, fuzz.engines, fuzz.findings, fuzz.runs, fuzz.show, properties, reference, rich.
 """

@@ -19,7 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from time import monotonic
 
-from properties.coverage import unchecked
+from properties.coverage import KERNELS, unchecked
 from properties.operations import REUSES, Configuration
 from properties.target import Capability
 from properties.targets import load
@@ -193,7 +193,7 @@ class Campaign:
         tally = result.tally
         result.missing = tally.ledger.missing(self._capabilities, self._policies)
         if not on_kernels(name for name, count in tally.by_engine.items() if count):
-            for name in ("BOUNDS", "EQUIVALENCE"):
+            for name in KERNELS:
                 result.unchecked.setdefault(name, "no kernels were run beside the allocator (--kernels)")
         result.conclude(interrupted)
         self._sample(force=True)

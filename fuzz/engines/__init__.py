@@ -5,5 +5,5 @@ first counterexample. `engine.py` says what an engine is, `registry.py` which th
 
 Engines know runs, traces and exploration. They know no folder of findings, no campaign and no terminal.
 
-Imports: fuzz.runs, fuzz.traces, fuzz.explore, properties, reference.
+Imports: fuzz.explore, fuzz.runs, fuzz.traces, properties, reference.
 """

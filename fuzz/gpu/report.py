@@ -1,4 +1,4 @@
-"""The results as text: what device, what holds, how fast, beside what was aimed at."""
+"""The results as text: which device, what holds, how fast, and the goals."""
 
 from __future__ import annotations
 

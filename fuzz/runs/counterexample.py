@@ -1,9 +1,8 @@
-"""Counterexamples as files: written by whatever finds one, read by replay, by the shrinker, and by a person with an
-editor.
+"""Counterexamples as files. Engines write them; replay, the shrinker and people with an editor read them.
 
-One JSON object; one operation a line, so that a line can be deleted (a trailing comma is forgiven). It replays without
-Hypothesis, on any target, in any later version: the schema only grows. What a recorder writes is the same in JSON
-Lines: the head, then the operations; a last line that was cut off when the process died is left out.
+A file is one JSON object with one operation a line, so that a line can be deleted (a trailing comma is forgiven). It
+replays without Hypothesis, on any target, in any later version: the schema only grows. A recorder writes the same as
+JSON Lines: the head, then the operations. A last line that was cut off when the process died is left out.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ def write(counterexample: Counterexample, path: Path) -> Path:
 
 
 def as_text(counterexample: Counterexample) -> str:
-    """What a file of it holds. O(operations)."""
+    """The text of its file. O(operations)."""
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "target": counterexample.target,
@@ -68,8 +67,10 @@ def read(path: Path) -> Counterexample:
 
 
 def parsed(text: str, path: Path) -> Counterexample:
-    """The counterexample that `as_text` has put so, or somebody edited; `path` is what complaints call it. Raises
-    Unreadable. O(text)."""
+    """The counterexample in a text that `as_text` made, or somebody edited. Errors call it `path`.
+
+    Raises Unreadable. O(text).
+    """
     text = _TRAILING_COMMA.sub(lambda match: match.group(1) or match.group(2), text)
     text = _joined(text)
     try:
@@ -119,7 +120,7 @@ def parsed(text: str, path: Path) -> Counterexample:
 
 
 def _joined(text: str) -> str:
-    """JSON Lines as one object, each operation on the line where it was; anything else as it is."""
+    """JSON Lines as one object, with each operation on its own line as before. Any other text is returned unchanged."""
     head, *lines = text.split("\n")
     try:
         first = json.loads(head)

@@ -13,7 +13,7 @@ __all__ = ["follow_parent"]
 def follow_parent() -> None:
     """An initializer for pools of spawned processes. O(1), and a thread that sleeps.
 
-    A worker whose main process was killed would wait for work, or go on with what it has, for ever.
+    Without it, a worker whose main process was killed would wait for work, or go on working, for ever.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process says when to stop
     threading.Thread(target=_die_with_parent, daemon=True).start()

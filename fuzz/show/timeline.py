@@ -47,12 +47,12 @@ def states(session: Session) -> list[dict[str, Any]]:
     if Capability.INSPECT in session.capabilities:
         inside = session.target.states(range(judge.policy.num_blocks))
     holders: dict[int, list[str]] = {}
-    for request, line in judge.lines.items():
-        for block in line.whole:
+    for request, line in judge.sequences.items():
+        for block in line.table:
             holders.setdefault(block, []).append(request)
     rows = []
-    for block, references in enumerate(judge.references):
-        published = judge.published[block] is not None
+    for block, references in enumerate(judge.blocks.references):
+        published = judge.blocks.published[block] is not None
         row: dict[str, Any] = {
             "block": block,
             "state": "active" if references else "cached" if published else "free",

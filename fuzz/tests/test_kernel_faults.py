@@ -1,8 +1,10 @@
 """The kernels' tester, tested: every planted fault is killed by the search of the commit profile, and by its name.
 
-The search's cases are a fixed list. Each fault begins with the case that docs/generated/kernel-faults.md says kills it
-and goes on to the others, cheapest first. If the page is out of date, the tests only become slow. The changes that
-cannot move a result must survive.
+By day one fault of each kind and each set of properties is planted, by night all of them.
+
+The search's cases are a fixed list. Each fault begins with the case that docs/generated/kernel-faults.md says kills it.
+Then come the others, cheapest first: if the page is out of date, the tests only become slow. The changes that cannot
+move a result must survive.
 """
 
 from __future__ import annotations
@@ -32,8 +34,17 @@ ROOT = Path(__file__).parents[2]
 RECORDED = layers.recorded()
 
 
-def faults(by: str) -> list[object]:
-    return [pytest.param(fault, id=f"{fault.kind}: {fault.title}") for fault in kernel_bugs() if fault.by == by]
+def faults(by: str, *, all_by_day: bool = False) -> list[object]:
+    """Faults as parameters. The first of each kind and set of properties is planted by day, the others by night."""
+    parameters = []
+    seen: set[object] = set()
+    for fault in kernel_bugs():
+        if fault.by == by:
+            what = fault.kind, fault.properties
+            marks = [] if all_by_day or what not in seen else [pytest.mark.nightly]
+            parameters.append(pytest.param(fault, id=f"{fault.kind}: {fault.title}", marks=marks))
+            seen.add(what)
+    return parameters
 
 
 def named(part: str) -> Bug:
@@ -107,7 +118,7 @@ def beyond() -> dict[str, list[str]]:
     return {name: found for name, *found in map(json.loads, done.stdout.splitlines())}
 
 
-@pytest.mark.parametrize("fault", faults("large"))
+@pytest.mark.parametrize("fault", faults("large", all_by_day=True))
 def test_a_large_cache_kills_it(fault: Bug, beyond: dict[str, list[str]]) -> None:
     property_id, message = beyond[fault.title]
     assert property_id in fault.properties, message
@@ -117,7 +128,7 @@ def test_kernels_as_they_are_reach_all_of_a_large_cache(beyond: dict[str, list[s
     assert beyond[""] == ["", ""]
 
 
-@pytest.mark.parametrize("fault", faults("control"))
+@pytest.mark.parametrize("fault", faults("control", all_by_day=True))
 def test_the_audits_control_kills_it(fault: Bug) -> None:
     with pytest.raises(Freshness):
         layers.alarms(layers.kernels_with(fault))

@@ -85,10 +85,10 @@ def test_an_old_defect_is_found_and_told_in_a_few_operations(
 
 def test_the_current_interface_publishes_when_a_step_is_complete() -> None:
     session = play(current(nano.FIXED), Allocate("a", (1, 2, 3)), Allocate("b", (1, 2, 3)))
-    assert session.judge.lines["b"].computed == 0
+    assert session.judge.sequences["b"].computed == 0
     for operation in (Dispatch(1, (("a", 3),)), Complete(1), Allocate("c", (1, 2, 3))):
         session.apply(operation)
-    assert session.judge.lines["c"].computed == 2
+    assert session.judge.sequences["c"].computed == 2
 
 
 def test_the_older_interface_takes_blocks_and_publishes_by_the_step() -> None:
@@ -98,7 +98,7 @@ def test_the_older_interface_takes_blocks_and_publishes_by_the_step() -> None:
     # b hits, in the same step, what a is computing.
     assert session.target.table("a") == [0, 1]
     assert session.target.table("b") == [0, 2]
-    assert session.judge.lines["b"].written_from == 2
+    assert session.judge.sequences["b"].tables[0].written_from == 2
 
 
 def test_a_step_is_cut_short_where_the_next_request_does_not_fit() -> None:

@@ -45,6 +45,17 @@ LONGER = {("KC-1", "full"): 13, ("TR-4b", "blind"): 5}
 SHRUNK = [bug for bug in allocator_bugs() if bug.blind]
 
 
+def shrunk() -> list[object]:
+    """Bugs and modes. One bug of each kind is shrunk by day, in both modes, the others by night."""
+    kinds: set[str] = set()
+    parameters = []
+    for bug in SHRUNK:
+        marks = [pytest.mark.nightly] if bug.kind in kinds else []
+        kinds.add(bug.kind)
+        parameters += [pytest.param(bug, mode, id=f"{mode}-{bug.id}", marks=marks) for mode in ("full", "blind")]
+    return parameters
+
+
 def hunt(factory: TargetFactory, judging: Judging, seed: str = "1") -> tuple[Counterexample, Tally]:
     tally = Tally()
     found, _ = WalkEngine().hunt(
@@ -63,8 +74,7 @@ def test_the_walk_finds_it(bug: Bug) -> None:
     assert {found.property_id, strict.violation.id} & set(bug.properties), (found.property_id, strict.violation)
 
 
-@pytest.mark.parametrize("bug", SHRUNK, ids=lambda bug: bug.id)
-@pytest.mark.parametrize("mode", ["full", "blind"])
+@pytest.mark.parametrize(("bug", "mode"), shrunk())
 def test_it_is_shrunk_to_the_least(bug: Bug, mode: str) -> None:
     factory = bug.factory()
     found, tally = hunt(factory, BLIND if mode == "blind" else Judging(), SEEDS.get(bug.id, "1"))

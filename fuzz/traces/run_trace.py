@@ -187,7 +187,7 @@ class _Checked:
         self.apply: Callable[[Operation], Outcome] = self.session.apply
 
     def hit_tokens(self, request: str) -> int:
-        return self.session.judge.lines[request].computed
+        return self.session.judge.sequences[request].computed
 
     def evictions(self) -> int | None:
         return self.session.judge.events.get("evicted", 0)
@@ -195,7 +195,7 @@ class _Checked:
     def drain(self, remember: Callable[[Operation], Any]) -> None:
         session = self.session
         judge = session.judge
-        if judge.capacity * judge.policy.block_size <= _DRAIN_TOKENS:
+        if judge.blocks.capacity * judge.policy.block_size <= _DRAIN_TOKENS:
 
             def act(operation: Operation) -> Outcome:
                 remember(operation)
@@ -204,5 +204,6 @@ class _Checked:
             session.drain(act)
             return
         session.walk()
-        if judge.idle != judge.capacity:
-            raise Release(f"all requests have finished, and {judge.capacity - judge.idle} blocks are still held")
+        held = judge.blocks.capacity - judge.blocks.available
+        if held:
+            raise Release(f"all requests have finished, and {held} blocks are still held")

@@ -21,7 +21,7 @@ from ..errors import InvalidAttention
 __all__ = ["AttentionSpec", "Tiling", "Tree", "default_tree", "padded_dim", "tilings"]
 
 _VERSION = 1
-"""Of the order of operations in `attention.py`; a change that can move a bit raises it."""
+"""Version of the order of operations in `attention.py`. A change that can move a bit raises it."""
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,13 @@ class CaseReport:
     case: Case | None = None
 
 
-def run_cases(kernels: Kernels, checker: Checker, chosen: settings, seed_number: int, budget: int = 48) -> CaseReport:
+def run_cases(
+    kernels: Kernels, checker: Checker, chosen: settings, seed_number: int, budget: int = 48, *, first: int = 0
+) -> CaseReport:
     """Check generated cases under these settings and this seed; a violation is reported, not raised.
 
     In shards, each with a seed of its own, as the allocator's machine (see `SHARD`). Only violations of the first one's
-    property count from then on, so that shrinking keeps it.
+    property count from then on, so that shrinking keeps it. first: how many cases, a multiple of `SHARD`, are left out.
     """
     report = CaseReport(seed_number)
 
@@ -66,12 +68,12 @@ def run_cases(kernels: Kernels, checker: Checker, chosen: settings, seed_number:
     strategy = cases(tuple(axis for axis in AXES if axis in kernels.axes), budget)
     generated = [phase for phase in chosen.phases if phase is not Phase.reuse]
     begun = perf_counter()
-    for shard, first in enumerate(range(0, chosen.max_examples, SHARD)):
-        size = min(SHARD, chosen.max_examples - first)
+    for begin in range(first, chosen.max_examples, SHARD):
+        size = min(SHARD, chosen.max_examples - begin)
         test = given(strategy)(check)
         test = settings(chosen, max_examples=size, phases=generated)(test)
         try:
-            seed(seed_number << 16 | shard)(test)()
+            seed(seed_number << 16 | begin // SHARD)(test)()
         except (Violation, Flaky):
             if report.violation is None:
                 raise

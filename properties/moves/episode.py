@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from reference import Line
+from reference import Sequence as CachedSequence
 
 from ..operations import Allocate, Dispatch, Namespace, Operation, Tokens, Truncate
 from ..session import Session
@@ -67,7 +67,7 @@ class Episode:
     def __init__(self, session: Session, swarm: Swarm, off: set[str]) -> None:
         """O(1)."""
         self.session = session
-        self.live = session.judge.lines
+        self.live = session.judge.sequences
         self.swarm = swarm
         self.off = off
         capabilities = session.capabilities
@@ -77,7 +77,7 @@ class Episode:
         lengths = {1}
         for blocks in range(1, swarm.reach + 1):
             lengths |= {blocks * size - 1, blocks * size, blocks * size + 1}
-        self.pool = session.judge.room
+        self.pool = session.judge.max_tokens
         self.lengths = sorted(length for length in lengths if 0 < length <= self.pool)
         self.growths = sorted({1, 2, max(1, size - 1), size, size + 1, 2 * size})
         self.tile = _TILES[swarm.alphabet]
@@ -116,8 +116,8 @@ class Episode:
         if who & 15 >= 11 and self.live:  # what a live request has become: its generated blocks can be hit, too
             request = self.request(who)
             sequence = self.live[request]
-            if not sequence.unnamed or self.drafts:
-                prompt = tuple(sequence.tokens[: min(length, sequence.named)])
+            if not sequence.num_placeholders or self.drafts:
+                prompt = tuple(sequence.tokens[: min(length, sequence.num_named)])
         if value >= 32 and prompt:
             prompt = prompt[: -(1, self.size)[value >> 6]]
         if len(prompt) < length:
@@ -137,7 +137,7 @@ class Episode:
     def space(self, who: int) -> Namespace:
         return self.spaces[(who >> 4) % len(self.spaces)]
 
-    def space_of(self, sequence: Line) -> Namespace:
+    def space_of(self, sequence: CachedSequence) -> Namespace:
         return next((space for space in self.spaces if space == sequence.namespace), ())
 
     def request(self, who: int) -> str:
@@ -157,8 +157,8 @@ class Episode:
         self.next_step += 1
         return Dispatch(self.next_step - 1, work)
 
-    def cut_to(self, request: str, sequence: Line, length: int) -> Operation:
-        self.cut = tuple(sequence.tokens[length:]) if not sequence.unnamed else ()
+    def cut_to(self, request: str, sequence: CachedSequence, length: int) -> Operation:
+        self.cut = tuple(sequence.tokens[length:]) if not sequence.num_placeholders else ()
         return Truncate(request, length)
 
     def proposed(self, amount: int) -> int:

@@ -84,7 +84,7 @@ def bad_fork(episode: Episode, who: int, value: int) -> Operation | None:
     if value & 1:
         return Fork(episode.request(who), episode.request(who + 1))
     for request, sequence in episode.live.items():
-        if sequence.flights or sequence.unnamed or sequence.computed < len(sequence.tokens):
+        if sequence.in_flight or sequence.num_placeholders or sequence.computed < len(sequence.tokens):
             return Fork(request, episode.new_name())
     return Fork("nobody", episode.new_name())
 

@@ -43,7 +43,7 @@ def truncate(episode: Episode, who: int, amount: int, value: int) -> Operation:
     if not grown:
         if not episode.drafts or "placeholder" in episode.off:
             return append(episode, who, amount, value)
-        proposed = any(sequence.unnamed for sequence in live.values())  # and in flight
+        proposed = any(sequence.num_placeholders for sequence in live.values())  # and in flight
         return complete(episode, who, amount, value) if proposed else placeholder(episode, who, amount, value)
     request, sequence = grown[who % len(grown)]
     episode.begun = request
@@ -81,7 +81,7 @@ def placeholder(episode: Episode, who: int, amount: int, value: int) -> Operatio
 
 
 def fill(episode: Episode, who: int, amount: int, value: int) -> Operation:
-    unnamed = [(request, sequence) for request, sequence in episode.live.items() if sequence.unnamed]
+    unnamed = [(request, sequence) for request, sequence in episode.live.items() if sequence.num_placeholders]
     if not unnamed:
         return dispatch(episode, who, amount, value)
     request, sequence = unnamed[who % len(unnamed)]

@@ -16,7 +16,8 @@ _COUNTS = (1, 1, 1, 2)
 def allocate(episode: Episode, who: int, amount: int, value: int) -> Operation:
     live = episode.live
     if live and (
-        len(live) >= episode.swarm.lines or (episode.session.judge.idle <= episode.swarm.reserve and value & 7 < 7)
+        len(live) >= episode.swarm.lines
+        or (episode.session.judge.blocks.available <= episode.swarm.reserve and value & 7 < 7)
     ):  # a full pool refuses everything; let something else happen first
         return dispatch(episode, who, amount, value)
     return Allocate(episode.new_name(), episode.prompt(who, amount, value), episode.space(who))
@@ -30,7 +31,7 @@ def dispatch(episode: Episode, who: int, amount: int, value: int) -> Operation:
     chunk = amount >> 2 if amount & 3 == 3 and judge.policy.chunks else 0
     value = value & 31 if value >= 64 else 0
     work = []
-    for request, sequence in judge.lines.items():
+    for request, sequence in judge.sequences.items():
         left = len(sequence.tokens) - sequence.scheduled
         if left:
             if not value & 1:
@@ -39,7 +40,7 @@ def dispatch(episode: Episode, who: int, amount: int, value: int) -> Operation:
     if not work:
         if judge.in_flight:
             return complete(episode, who, amount, value)
-        return append(episode, who, amount, value) if judge.lines else episode.admission((0, who, amount, value))
+        return append(episode, who, amount, value) if judge.sequences else episode.admission((0, who, amount, value))
     return episode.step(tuple(work))
 
 
@@ -55,9 +56,9 @@ def append(episode: Episode, who: int, amount: int, value: int) -> Operation:
         return episode.admission((0, who, amount, value))
     count = episode.growths[(amount >> 1) % len(episode.growths)] if amount & 1 else _COUNTS[amount >> 1 & 3]
     request = episode.request(who)
-    if not episode.session.judge.idle and value & 7 < 7:
+    if not episode.session.judge.blocks.available and value & 7 < 7:
         sequence = episode.live[request]
-        if len(sequence.tokens) + count > len(sequence.table) * episode.size:
+        if len(sequence.tokens) + count > len(sequence.tables[0].blocks) * episode.size:
             return free(episode, who, amount, value)  # a full pool again
     return Append(request, episode.tokens(count, value))
 
@@ -66,7 +67,7 @@ def fork(episode: Episode, who: int, amount: int, value: int) -> Operation:
     ready = [
         request
         for request, sequence in episode.live.items()
-        if sequence.computed == len(sequence.tokens) and not sequence.flights and not sequence.unnamed
+        if sequence.computed == len(sequence.tokens) and not sequence.in_flight and not sequence.num_placeholders
     ]
     if not ready or len(episode.live) >= episode.swarm.lines + 2:
         return complete(episode, who, amount, value)
@@ -81,6 +82,6 @@ def free(episode: Episode, who: int, amount: int, value: int) -> Operation:
         return episode.admission((0, who, amount, value))
     request = episode.freed = episode.request(who)
     sequence = live[request]
-    if not sequence.unnamed:
+    if not sequence.num_placeholders:
         episode.remember(tuple(sequence.tokens))
     return Free(request)

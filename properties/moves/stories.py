@@ -6,7 +6,7 @@ what is then rolled back, shared tails and pending copies, drafts that are propo
 
 from __future__ import annotations
 
-from reference import Line
+from reference import Sequence as CachedSequence
 
 from ..operations import UNKNOWN, Allocate, Append, Fill, Free, Lookup, Operation, Truncate
 from .episode import Episode
@@ -31,10 +31,10 @@ def story(episode: Episode, who: int, amount: int, value: int) -> Operation:
     if episode.drafts:
         return verify(episode, request, sequence, amount, value)
     if sequence.pending is None:
-        tail = sequence.table[-1:]
-        if value < 30 and tail and episode.session.judge.references[tail[0]] > 1:
+        tail = sequence.tables[0].blocks[-1:]
+        if value < 30 and tail and episode.session.judge.blocks.references[tail[0]] > 1:
             for other, sharing in episode.live.items():
-                if sharing is not sequence and tail[0] in sharing.table:
+                if sharing is not sequence and tail[0] in sharing.tables[0].blocks:
                     return Free(other)
         # Often what was cut off once more, as a draft model proposes it again.
         again = episode.cut if amount & 1 else ()
@@ -55,7 +55,7 @@ def tower(episode: Episode, amount: int, value: int) -> Operation | None:
             episode.upon = None
         elif upon is None:
             return episode.cut_to(episode.under, under, under.base)
-        elif upon.flights or upon.scheduled < len(upon.tokens):
+        elif upon.in_flight or upon.scheduled < len(upon.tokens):
             return dispatch(episode, 0, 0, 0)
         else:
             return Free(episode.upon.request)
@@ -63,7 +63,7 @@ def tower(episode: Episode, amount: int, value: int) -> Operation | None:
     if sequence is not None and episode.whole is not None:
         if len(sequence.tokens) == sequence.base and episode.cut:
             return Append(episode.under, episode.cut)
-        if sequence.flights or sequence.scheduled < len(sequence.tokens):
+        if sequence.in_flight or sequence.scheduled < len(sequence.tokens):
             return dispatch(episode, 0, 0, 0)
         whole, episode.whole = episode.whole, None
         return Allocate(episode.new_name(), whole.tokens, whole.namespace)
@@ -74,8 +74,8 @@ def begin_tower(episode: Episode, amount: int, value: int) -> Operation | None:
     """The next story's first step, if a live request has full generated blocks."""
     size = episode.size
     for request, sequence in episode.live.items():
-        whole = sequence.published * size
-        if whole > sequence.base and not sequence.unnamed and whole + size < episode.pool:
+        whole = sequence.tables[0].published * size
+        if whole > sequence.base and not sequence.num_placeholders and whole + size < episode.pool:
             tokens = (*sequence.tokens[:whole], *episode.tokens(size + (amount & 1), value))
             episode.under = request
             episode.upon = episode.whole = Allocate(episode.new_name(), tokens, episode.space_of(sequence))
@@ -84,10 +84,10 @@ def begin_tower(episode: Episode, amount: int, value: int) -> Operation | None:
     return None
 
 
-def verify(episode: Episode, request: str, sequence: Line, amount: int, value: int) -> Operation:
+def verify(episode: Episode, request: str, sequence: CachedSequence, amount: int, value: int) -> Operation:
     """The next thing that happens to a request with drafts: they are proposed, computed, and some of the first are
     accepted and the rest rejected, or all of them at once."""
-    judge, named = episode.session.judge, sequence.named
+    judge, named = episode.session.judge, sequence.num_named
     if value >= 80 and "lookup" not in episode.off:  # what does the index have of it by now?
         return Lookup((*sequence.tokens[:named], *episode.tokens(1, value)), episode.space_of(sequence))
     if sequence.computed > named:  # a verdict is due
@@ -99,13 +99,13 @@ def verify(episode: Episode, request: str, sequence: Line, amount: int, value: i
             run = next((at for at, token in enumerate(due) if token != UNKNOWN), len(due))
             return Fill(request, named, episode.tokens(1 + amount % run, value))
     if sequence.scheduled < len(sequence.tokens):
-        if not judge.idle and len(sequence.tokens) > len(sequence.table) * episode.size:
+        if not judge.blocks.available and len(sequence.tokens) > len(sequence.tables[0].blocks) * episode.size:
             return Free(request)  # it can only be refused
         return dispatch(episode, 0, amount | 3 if value & 2 else 0, 0)  # a part of it, half the time
-    if sequence.flights and (value < 20 or len(judge.in_flight) >= episode.depth):
+    if sequence.in_flight and (value < 20 or len(judge.in_flight) >= episode.depth):
         return complete(episode, 0, amount, value)
     count = episode.proposed(amount)
-    if sequence.unnamed:
+    if sequence.num_placeholders:
         return Append(request, (UNKNOWN,) * count)
     if value & 1:
         return Append(request, episode.tokens(count, value))

@@ -14,7 +14,7 @@ Imports: properties.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, TypeVar, get_args
 
 from ..configuration import NAMESPACE_KINDS, REUSES, UNKNOWN, Configuration, Malformed, Namespace, Tokens
@@ -72,7 +72,7 @@ def decode(data: Any) -> Operation:
     return decode_as(OPERATIONS, data)
 
 
-def for_every_kind(what: str, table: Mapping[str, _T], but: Iterable[str] = ()) -> Mapping[str, _T]:
+def for_every_kind(what: str, table: dict[str, _T], but: Iterable[str] = ()) -> dict[str, _T]:
     """`table`, by names of kinds, if it has every kind but those of `but`, and no other. Raises TypeError, for the
     import to fail: it says which kinds are forgotten or unknown, and `what` the table is. O(kinds)."""
     due = set(OPERATIONS) - set(but)
