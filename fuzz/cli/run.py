@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from ..campaign.plans import READY, BadPlan, CampaignPlan, Variant, properties_of
-from ..engines.registry import ENGINES, UnknownEngine, engine_of, shares
+from ..engines.registry import ENGINES, UnknownEngine, described, engine_of, shares
 from . import campaigns
 from .common import OutsideOption, SafetyOption, duration, factory_of, memory_of, requests_of, usage
 
@@ -36,8 +36,8 @@ def run(
         list[str] | None,
         typer.Option(
             metavar=f"[{'|'.join((_ALL, *ENGINES, _RAY))}]",
-            help="An engine; may be repeated; the usual ones in turn without. `ray` beside or without others: the "
-            "workers are on a Ray cluster (an extra).",
+            help=f"An engine; may be repeated; the usual ones in turn without. {described()}. `ray` beside or without "
+            "others: the workers are on a Ray cluster (an extra).",
         ),
     ] = None,
     budget: Annotated[str, typer.Option(help="Time to spend: 45s, 10m, 2h.")] = "45s",

@@ -85,6 +85,8 @@ def test_every_engine_says_what_it_is() -> None:
         assert engine.share >= 0 and engine.planned >= 0
         assert engine.total is None or engine.ended(engine.total)
     assert set(shares()) | set(planned()) <= set(ENGINES)
+    _, helped = fuzz("run", "--help")
+    assert all(engine.name in helped for engine in engines())
 
 
 @pytest.mark.usefixtures("toy")
