@@ -19,9 +19,9 @@ help:
 	@echo "make test    lint, types and every test"
 	@echo "make nightly-suite    the tests that \`make test\` leaves to the night: slow ones, each with another that stands for it"
 	@echo "make bench   the benchmarks, about three minutes"
-	@echo "make gates   compile every shipped kernel for sm_80, sm_90 and sm_100, and compare with docs/gates.json"
+	@echo "make gates   compile every shipped kernel for sm_80, sm_90 and sm_100, and compare with docs/generated/gates.json"
 	@echo "make gates-3.6        only compile them, under Triton 3.6"
-	@echo "make kernel-faults    the table of planted kernel faults, docs/kernel-faults.md (long)"
+	@echo "make kernel-faults    the table of planted kernel faults, docs/generated/kernel-faults.md (long)"
 	@echo "make mutants          mutation tests of the allocator and the reference, docs/mutants.md (an hour on one core; goes on"
 	@echo "                      where it was stopped; MUTATORS=4 for more processes)"
 	@echo "make cores            install other people's cores (vLLM, SGLang, nano-vllm; about 2 GB) and test their adapters"
@@ -54,7 +54,7 @@ gates-3.6: $(OLD)/.installed
 	$(OLD)/bin/python -m fuzz.tools.gates --compile-only
 
 kernel-faults: $(INSTALLED)
-	$(PYTHON) -m fuzz.tools.kernel_layers --write docs/kernel-faults.md
+	$(PYTHON) -m fuzz.tools.kernel_layers --write docs/generated/kernel-faults.md
 
 # Without torch, which the suites do not need and which makes forks slow.
 mutants: $(MUTANTS)/.installed

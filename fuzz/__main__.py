@@ -1,4 +1,7 @@
-"""`python -m fuzz`."""
+"""`python -m fuzz`.
+
+Also imports: fuzz.cli.
+"""
 
 import sys
 

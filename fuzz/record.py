@@ -1,13 +1,13 @@
-"""A recorder: stands between an engine and its core, passes everything on, and writes the operations as they happen.
+"""A recorder stands between an engine and its core, passes everything on, and writes operations as they happen.
 
     core = Recorder(make(configuration), configuration, Path("incident.jsonl"), name="mycore.testing:make")
 
-The file is a counterexample without a verdict, in JSON Lines: the head first, then one operation a line, on disk before
-the core is asked, so that it also tells of the operation that the process died of. `python -m fuzz replay` reads it.
-With `private=True` tokens, requests and the values of namespaces are renamed by first appearance: prefixes, hits and
-boundaries stay what they were, and the file says nothing of what users wrote.
+The file is a counterexample without a verdict, in JSON Lines: the head first, then one operation a line. An operation
+is on disk before the core is called, so that the file also has the operation that killed the process. `python -m fuzz
+replay` reads it. With `private=True` tokens, requests and the values of namespaces are renamed by first appearance:
+prefixes, hits and block boundaries stay the same, and the file says nothing of what users wrote.
 
-A target's own answers are never changed. This room may not know: models, laws, how anything is judged.
+A target's own answers are never changed.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from properties.operations import (
     encode,
 )
 from properties.target import Found, Numbers, StepView, Target
-from reference.judge import MAX_TOKEN
+from reference.sequence import MAX_TOKEN
 
 from .runs.counterexample import versions
 
@@ -155,7 +155,7 @@ class Recorder:
     def _told(self, tokens: Tokens) -> tuple[int, ...]:
         if not self._private:
             return tuple(tokens)
-        # What is no token stays what it is: the core has to refuse it.
+        # A value that is no token stays as it is: the core has to refuse it.
         return tuple(
             self._tokens[token] if type(token) is int and 0 <= token <= MAX_TOKEN else token for token in tokens
         )
@@ -177,4 +177,4 @@ class Recorder:
 
 
 _MATCHES = 64
-"""Lookups that are remembered: an engine that passes an older answer on is recorded as one that passes none."""
+"""Lookups that are remembered. If an engine passes an older answer to `allocate`, the record has none."""

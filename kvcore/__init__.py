@@ -10,7 +10,7 @@
     >>> manager.lookup([1, 2, 3, 4, 9]).num_tokens
     4
 
-The allocator needs numpy and xxhash. It knows no other room of this repository.
+Imports: kvcore.kernels, numpy, xxhash.
 """
 
 from .batch import Batch

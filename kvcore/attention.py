@@ -1,4 +1,6 @@
-"""Attention for engines: write a step's K/V and attend, with one object for a model and one plan for a step.
+"""Attention for engines: write a step's K/V and attend. There is one object for a model and one plan for a step.
+
+An engine's loop:
 
     manager = BlockManager(CacheConfig(num_blocks, block_size))
     storage = KVStorage(StorageConfig(layers, num_blocks, block_size, kv_heads, head_dim), "cuda")
@@ -12,7 +14,7 @@
         out = attention(layer, q, k, v, plan)
     manager.complete(step)                              # when the device has run it, or in stream order
 
-This room may not know: requests, the allocator's state.
+Also imports: torch.
 """
 
 from __future__ import annotations
@@ -114,7 +116,7 @@ class PagedAttention:
 
         queries [T, query heads, D], keys and values [T, kv heads, D]. token_tags: see `store_kv`; the storage keeps one
         tag a slot, so give them for one layer alone. Raises InvalidTensor before anything is written, or IndexError
-        for a layer that there is not.
+        if there is no such layer.
         """
         storage = self.storage
         if not 0 <= layer < storage.config.num_layers:

@@ -7,8 +7,6 @@ Three indices, never to be used for one another:
 - *slot*: where its K/V are written, `block_table[position // B] * B + position % B`.
 
 Built with array operations: one Python step for each sequence, none for each token.
-
-This room may not know: the pool, the index, or why a token is scheduled.
 """
 
 from __future__ import annotations

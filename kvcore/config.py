@@ -1,7 +1,4 @@
-"""The cache's fixed parameters, validated once.
-
-This room may not know: anything that changes while the cache runs.
-"""
+"""The cache's fixed parameters, validated once."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ One class a reason, so that callers (and the properties) can tell them apart wit
 says what was given, what is allowed and what to do. Any call that raises one of these has changed nothing, except
 that a `Refusal` is counted in the statistics.
 
-This room may not know: anything. It imports nothing of the project.
+It imports nothing of the project.
 """
 
 from __future__ import annotations

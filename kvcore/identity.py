@@ -1,13 +1,11 @@
 """What makes two pieces of K/V interchangeable: tokens, namespace, and everything before them.
 
 The K/V of a block depend on its own tokens, on every token before it, and on whatever else the model saw (weights,
-adapter, media) or the operator wants kept apart (salt). This room turns those into bytes and into chained keys.
+adapter, media) or the operator wants kept apart (salt). This module turns those into bytes and into chained keys.
 
 A key only *finds a candidate*; `prefix.py` verifies the candidate's tokens and its whole prefix. So any hash function
 is correct, also one that returns a constant, and a collision (CVE-2025-25183 in vLLM) costs time, not truth. That is
 why the default can be a fast non-cryptographic one: xxh3-128, chained as vLLM chains its block hashes.
-
-This room may not know: blocks, sequences, or that a pool exists.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ UNKNOWN = -1
 MAX_TOKEN = 2**31 - 1
 
 HashFunction = Callable[[bytes], bytes]
-"""Bytes to key. Deterministic; no other demand: verification makes every function safe."""
+"""Bytes to key. It must be deterministic and nothing else: verification makes every function safe."""
 
 Tokens = Sequence[int] | np.ndarray[Any, Any]
 
@@ -116,7 +114,7 @@ def token_array(tokens: Tokens, *, placeholders: bool = False) -> array[int]:
 
 
 _TEXT = (str, bytes, bytearray, memoryview)
-"""Sequences, of sorts, that are not tokens."""
+"""Iterable types that are never tokens."""
 
 
 def _from_numpy(tokens: np.ndarray[Any, Any], lowest: int) -> array[int]:

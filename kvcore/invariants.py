@@ -1,9 +1,9 @@
-"""Every internal invariant of the core, walked in full. Shipped, after sortedcontainers' `_check`.
+"""Every internal invariant of the core, checked in full. It ships with the core, as sortedcontainers' `_check` does.
 
 Each clause is one sentence and one name; the first that is broken raises `Corrupted` with that name and the numbers.
 It recomputes everything from the tables and never trusts a counter that it can count.
 
-This room may not know: how the state came about. It reads and changes nothing.
+It only reads: it changes nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _require(holds: bool, clause: str, message: str) -> None:
 
 
 def _check_states(pool: BlockPool) -> None:
-    # One more than there can be, in case that the list runs in a circle.
+    # One more than there can be, in case the list is a cycle.
     free, cached = list(pool.free), list(islice(pool.cached(), pool.num_blocks + 1))
     _require(
         len(cached) == pool.num_cached,

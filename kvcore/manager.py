@@ -5,19 +5,16 @@ and kernels, `complete` it; `truncate` rejected drafts; `free` what is finished.
 
 Rules that everything here follows (each is a property that the harness checks):
 
-- All or nothing. Everything is validated before anything is changed; a call that raises has changed nothing, but a
-  refusal is counted.
-- Nothing is written into a block that another holder has a reference on, or that is published. A shared tail is copied
-  at append; a published tail that is this sequence's alone (after a truncation) leaves the index at append.
+- All or nothing. Everything is validated before anything is changed. A call that raises has changed nothing, except
+  that a refusal is counted.
+- Nothing is written into a block that is published or that another holder references. A shared tail is copied at
+  append. A published tail that is this sequence's alone (after a truncation) leaves the index at append.
 - A block is published when its K/V have been computed (`complete`) *and* all its tokens are named, not before.
-- What a dispatched step reads, writes or copies from is not handed out before it completes. A sequence in flight that
-  is
-  freed or truncated keeps its blocks until the last step that carries it completes.
+- A block that a dispatched step reads, writes or copies from is not handed out before the step completes. If a sequence
+  is freed or truncated in flight, its blocks are kept until the last step that carries it completes.
 
 Costs: lookup and allocate O(blocks of the request), append and dispatch O(new tokens), free O(its blocks). Nothing is
-O(pool) but the constructor, `reset` and `check`. There is no clock and no randomness in here.
-
-This room may not know: tensors, devices, schedulers.
+O(pool) except the constructor, `reset` and `check`. There is no clock and no randomness.
 """
 
 from __future__ import annotations
@@ -200,7 +197,7 @@ class BlockManager:
     def append(self, request: Hashable, tokens: Tokens) -> None:
         """Add decode or draft tokens (or `UNKNOWN` placeholders) and take every block that they need.
 
-        If the tail block is partly used and somebody else holds it (another table, or a copy that waits for its step),
+        If the tail block is partly used and shared (with another table, or a copy that waits for its step),
         the table is switched to a new block here; the next step that carries this request carries the copy.
 
         Raises UnknownRequest, InvalidTokens, NeverFits, OutOfBlocks (free, preempt or wait). O(tokens).
@@ -357,11 +354,10 @@ class BlockManager:
                 self._release(sequence)
 
     def truncate(self, request: Hashable, num_tokens: int) -> None:
-        """Cut the sequence to `num_tokens`, to reject draft tokens: anything from its length at allocation (or fork)
-        on.
+        """Cut the sequence to `num_tokens`, to reject draft tokens. The least is its length at allocation (or fork).
 
-        Blocks cut off or cut into leave the index, unless somebody else holds them. What a step in flight computes
-        beyond `num_tokens` will not count. A copy that only cut tokens needed is undone.
+        Blocks that are cut off or cut into leave the index, unless another holder has them. What a step in flight
+        computes beyond `num_tokens` will not count. A copy that only cut tokens needed is undone.
 
         Raises UnknownRequest, InvalidLength. O(tokens and blocks cut off + steps in flight of the request).
         """
@@ -446,7 +442,7 @@ class BlockManager:
             self._release(sequence)
 
     def reset(self) -> None:
-        """Forget all cached content, because the weights changed. Live sequences run on, but publish nothing any more.
+        """Forget all cached content, because the weights changed. Live sequences go on, but publish nothing any more.
 
         O(num_blocks).
         """

@@ -4,18 +4,15 @@ A block is *free* (no reference, nothing reusable in it), *cached* (no reference
 hit; evictable) or *active* (one reference for each block table and pending copy that holds it).
 
 Order of taking: free blocks in the order in which they became free, then cached ones, least recently released first.
-Tables are released tail first, so that a prefix outlives what extends it. One more rule serves the same end: when the
+Tables are released tail first, so that a prefix outlives what extends it. A second rule has the same purpose. When the
 last active owner of a content is rolled back and only cached duplicates of it are left, the first of them counts as
-released now. Others may have built on the content through the active owner and been released since; without the rule,
-the duplicate, older than what they built, would be evicted before it.
+released now. Others may have built on the content through the active owner and been released since. Without the rule,
+the duplicate is older than what they built, and would be evicted before it.
 
-The cached blocks need O(1) at both ends and O(1) removal from the middle, for hits. They are a doubly linked list kept
-in two lists of block numbers, so that releasing or evicting a run of blocks is a few list stores for each:
-`OrderedDict` does the same with an allocation for each block and took a third longer, and taking the head of a plain
-dict again and again scans over the holes left by earlier ones. (vLLM's free list is linked too, through its block
-objects.)
-
-This room may not know: tokens, sequences, steps.
+The cached blocks need O(1) at both ends, and O(1) removal from the middle for hits. They are a doubly linked list in
+two Python lists of block numbers: to release or evict a block takes a few list stores. `OrderedDict` allocates a node
+for each block and took a third longer. Taking the head of a plain dict again and again scans over the holes that
+earlier removals left. (vLLM's free list is linked too, through its block objects.)
 """
 
 from __future__ import annotations
@@ -29,7 +26,7 @@ __all__ = ["BlockPool", "Discard"]
 
 
 Discard = Callable[[list[int]], None]
-"""Told of blocks whose content nobody can reach any more: become free, or about to be taken for other content."""
+"""Called with blocks whose content nobody can reach any more: they became free, or are taken for other content."""
 
 
 class BlockPool:
@@ -133,11 +130,11 @@ class BlockPool:
             self.on_discard(list(self.free)[freed:])
 
     def release_alone(self, blocks: Iterable[int]) -> None:
-        """Release blocks whose holder may no longer hold what comes before them: a copy's source, what a truncation cut
-        off.
+        """Release blocks whose holder may no longer hold their prefix: a copy's source, or blocks that were cut off.
 
         If one becomes cached, the cached contents before it count as released now, so that none is older than what
-        extends it. O(blocks), and O(prefix) where nobody holds the prefix any more."""
+        extends it. O(blocks), and O(prefix) where nobody holds the prefix any more.
+        """
         for block in blocks:
             self.release((block,))
             content = self.index.held[block]

@@ -8,22 +8,20 @@ Why not let an entry name its parent by physical block, or compare the block's o
 recycled while longer contents still name it, and then the comparison passes for another prefix (nano-vllm issue 163).
 A content lives as long as a block holds it or a longer content needs it, so no other history can take its place.
 
-The second half matters after a rollback. Normally what extends a content is evicted before its last owner: tables are
-released tail first, and hits pin whole prefixes. But a truncation takes a block out of the index at once, also where a
-longer content that others built on it is still cached. Then its content becomes an *orphan*: not found, but if the same
-history is computed again it is the same content again, and what extends it is found again. Orphans that nothing extends
-any more are swept out once there are as many as blocks (or twice as many as the last sweep kept), so a rollback costs
-O(1), amortised, and no orphan outlives what needs it by more than one sweep.
+The second half of that sentence matters after a rollback. Normally, what extends a content is evicted before its last
+owner: tables are released tail first, and hits pin whole prefixes. But a truncation takes a block out of the index at
+once, even if a longer content that others built on it is still cached. Its content then becomes an *orphan*. It is not
+found; if the same history is computed again, it is the same content again, and what extends it is found again. Orphans
+that nothing extends are swept out once there are as many as blocks (or twice as many as the last sweep kept). So a
+rollback costs O(1), amortised, and no orphan outlives what needs it by more than one sweep.
 
 The index is a dictionary from *links* to blocks: the hash of everything before a block, and the block's own tokens. The
 dictionary compares links in full, so tokens cannot collide; the hash in them can, and then the histories differ and
-`is` says so. Any hash function is correct, a constant one too.
+`is` says so. Any hash function is correct, even a constant one.
 
 Duplicates: two requests may compute the same content at the same time in two blocks. Both stay, as two *owners* of one
 content (block tables are append-only, so neither is remapped; vLLM chooses the same). The content is found as long as
 one of them is left, which is what an index with one block per key gets wrong (nano-vllm issue 219).
-
-This room may not know: free lists, sequences, steps.
 """
 
 from __future__ import annotations
@@ -113,7 +111,7 @@ class PrefixIndex:
     def publish(self, blocks: Iterable[int], parent: Root | Content, links: Iterable[bytes]) -> None:
         """From now on `blocks` hold `links` after `parent` and can be hit. O(blocks).
 
-        A block that is published already is passed over: a fork shares it and came first, with the same content.
+        A block that is published already is skipped: a fork shares it and published it first, with the same content.
         """
         first, held, orphans = self._first, self.held, self._orphans
         for block, link in zip(blocks, links, strict=True):
@@ -131,7 +129,7 @@ class PrefixIndex:
     def remove(self, blocks: Iterable[int]) -> None:
         """`blocks` leave the index: only the entries that point at these blocks; a duplicate's entry stays. O(blocks).
 
-        A block that is not in the index is passed over.
+        A block that is not in the index is skipped.
         """
         first, more, held = self._first, self._more, self.held
         for block in blocks:

@@ -4,7 +4,7 @@ The life of a token: appended (it has a place in a table) -> scheduled (a dispat
 step has completed). The life of the blocks follows: a table covers all tokens, computed or not; full computed blocks
 are published. Three counters say where each sequence stands, and always 0 <= computed <= scheduled <= len(tokens).
 
-This room may not know: the pool, the index. It holds state; `manager.py` moves it.
+It holds state; `manager.py` moves it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ __all__ = ["PendingCopy", "Sequence", "Step"]
 class PendingCopy:
     """A copy-on-write that no step carries yet. It holds the reference on `source` that the table gave up.
 
-    `length` is the sequence's length when the table was switched: as long as tokens beyond it are left, the copy is
-    needed."""
+    `length` is the sequence's length when the table was switched. The copy is needed as long as the sequence is longer.
+    """
 
     __slots__ = ("destination", "length", "source")
 
@@ -114,7 +114,7 @@ class Step:
 
     number: order of dispatch, from 0.
     sequences: in the order of the batch.
-    starts, ends: the positions that are computed for each. A truncation clips them, so that what it cut counts no more.
+    starts, ends: the positions that are computed for each. A truncation clips them: cut tokens no longer count.
     copies: (source, destination) blocks to copy whole before anything is written.
     batch: the metadata arrays, or None if it was dispatched with batch=False.
     """

@@ -1,7 +1,4 @@
-"""What the cache can say about itself: counters that it keeps, and a snapshot for users.
-
-This room may not know: anything else of the core.
-"""
+"""Counters that the cache keeps, and a snapshot of them for users."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ __all__ = ["Counters", "Statistics"]
 
 
 class Counters:
-    """What only the manager can count as it goes. Plain integers, changed in place."""
+    """Counts that only the manager can keep. Plain integers, changed in place."""
 
     __slots__ = ("copied_blocks", "hit_tokens", "queried_tokens", "refusals")
 

@@ -12,7 +12,7 @@ read.
 Poison (debug): blocks whose content is gone are filled with 0xFF bytes, a NaN in every dtype here, so that reading them
 shows. Pass `storage.poison` as `BlockManager(..., on_discard=storage.poison)`.
 
-This room may not know: requests, tokens, or why a block is given up.
+Also imports: torch.
 """
 
 from __future__ import annotations

@@ -2,10 +2,8 @@
 
 A cache that never evicts never evicts wrongly. So each campaign counts events, and one that the target can produce and
 that never happened in 100,000 operations is a failure of the campaign (a warning below that), after Antithesis's
-"sometimes". The judge and the target's `noticed` do the counting; this room knows what each event means and when it is
-possible.
-
-This room may not know: how operations are produced.
+"sometimes". The judge and the target's `noticed` do the counting. Here is what each event means and when it is
+possible; `reference.events` has their names.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from reference import Policy
+from reference import Policy, events
 
 from .target import Capability
 
@@ -44,54 +42,56 @@ def _event(why: str, *needs: Capability, **under: tuple[object, ...]) -> Event:
 _C = Capability
 
 EVENTS: dict[str, Event] = {
-    "hit on an active block": _event("costs nothing; the reference count must rise"),
-    "hit on a cached block": _event("takes a block off the eviction order"),
-    "whole prompt hit": _event("only the last token is computed again, into no slot", reuse=("last_token",)),
-    "allocated with an earlier match": _event("the index may have changed since the lookup", _C.LOOKUP, _C.MATCH),
-    "published a duplicate": _event("one content in two blocks"),
-    "evicted": _event("the mapping must go, this block's only"),
-    "evicted one of two owners": _event("the other owner must still be found", duplicates=("active", "first")),
-    "rolled back under what extends it": _event(
+    events.HIT_ON_AN_ACTIVE_BLOCK: _event("costs nothing; the reference count must rise"),
+    events.HIT_ON_A_CACHED_BLOCK: _event("takes a block off the eviction order"),
+    events.WHOLE_PROMPT_HIT: _event("only the last token is computed again, into no slot", reuse=("last_token",)),
+    events.ALLOCATED_WITH_AN_EARLIER_MATCH: _event("the index may have changed since the lookup", _C.LOOKUP, _C.MATCH),
+    events.PUBLISHED_A_DUPLICATE: _event("one content in two blocks"),
+    events.EVICTED: _event("the mapping must go, this block's only"),
+    events.EVICTED_ONE_OF_TWO_OWNERS: _event("the other owner must still be found", duplicates=("active", "first")),
+    events.ROLLED_BACK_UNDER_WHAT_EXTENDS_IT: _event(
         "the same content when computed again", _C.TRUNCATE, truncates=("tokens",)
     ),
-    "duplicate refreshed by a rollback": _event(
+    events.DUPLICATE_REFRESHED_BY_A_ROLLBACK: _event(
         "the last active owner goes, a cached one stays", _C.TRUNCATE, truncates=("tokens",)
     ),
-    "evicted while its prefix is shared": _event("a child goes while its parent is in use"),
-    "hash collision": _event("equal keys, other content: must be told apart", _C.HASH),
-    "refused for one block": _event("the admission boundary"),
-    "refused for several blocks": _event("a refusal must change nothing"),
-    "append refused": _event("growth meets a full pool", admission=("request",)),
-    "never fits": _event("rejected, not left to wait", admission=("request",)),
-    "freed while in flight": _event("blocks wait for the last step", _C.OVERLAP),
-    "published after free": _event("what the step computed is kept", _C.OVERLAP, lifetime=("steps",)),
-    "completed with another step in flight": _event("steps overlap", _C.OVERLAP),
-    "several steps of one request in flight": _event("a step reads what an earlier one writes", _C.OVERLAP),
-    "hit only in the window": _event("what lies before it may be gone", windowed=(True,)),
-    "let go behind the window": _event(
+    events.EVICTED_WHILE_ITS_PREFIX_IS_SHARED: _event("a child goes while its parent is in use"),
+    events.HASH_COLLISION: _event("equal keys, other content: must be told apart", _C.HASH),
+    events.REFUSED_FOR_ONE_BLOCK: _event("the admission boundary"),
+    events.REFUSED_FOR_SEVERAL_BLOCKS: _event("a refusal must change nothing"),
+    events.APPEND_REFUSED: _event("growth meets a full pool", admission=("request",)),
+    events.NEVER_FITS: _event("rejected, not left to wait", admission=("request",)),
+    events.FREED_WHILE_IN_FLIGHT: _event("blocks wait for the last step", _C.OVERLAP),
+    events.PUBLISHED_AFTER_FREE: _event("what the step computed is kept", _C.OVERLAP, lifetime=("steps",)),
+    events.COMPLETED_WITH_ANOTHER_STEP_IN_FLIGHT: _event("steps overlap", _C.OVERLAP),
+    events.SEVERAL_STEPS_OF_ONE_REQUEST_IN_FLIGHT: _event("a step reads what an earlier one writes", _C.OVERLAP),
+    events.HIT_ONLY_IN_THE_WINDOW: _event("what lies before it may be gone", windowed=(True,)),
+    events.LET_GO_BEHIND_THE_WINDOW: _event(
         "a live request's blocks come back, also if it is then refused", windowed=(True,)
     ),
-    "fork": _event("tables share blocks", _C.FORK),
-    "fork with a shared tail": _event("the next append must copy", _C.FORK),
-    "copy-on-write": _event("the table is switched, the copy pends", _C.FORK),
-    "copy-on-write at the last slot": _event("copied and full at once", _C.FORK),
-    "pending copy cancelled by free": _event("the source comes back", _C.FORK),
-    "copy undone by truncation": _event("the table gets the source back", _C.FORK, _C.TRUNCATE),
-    "computed tokens rolled back": _event("counters go back", _C.TRUNCATE),
-    "published block rolled back": _event("a block leaves the index while active", _C.TRUNCATE, truncates=("tokens",)),
-    "truncated while in flight": _event("the step's positions no longer count", _C.TRUNCATE),
-    "kept block used again": _event(
+    events.FORK: _event("tables share blocks", _C.FORK),
+    events.FORK_WITH_A_SHARED_TAIL: _event("the next append must copy", _C.FORK),
+    events.COPY_ON_WRITE: _event("the table is switched, the copy pends", _C.FORK),
+    events.COPY_ON_WRITE_AT_THE_LAST_SLOT: _event("copied and full at once", _C.FORK),
+    events.PENDING_COPY_CANCELLED_BY_FREE: _event("the source comes back", _C.FORK),
+    events.COPY_UNDONE_BY_TRUNCATION: _event("the table gets the source back", _C.FORK, _C.TRUNCATE),
+    events.COMPUTED_TOKENS_ROLLED_BACK: _event("counters go back", _C.TRUNCATE),
+    events.PUBLISHED_BLOCK_ROLLED_BACK: _event(
+        "a block leaves the index while active", _C.TRUNCATE, truncates=("tokens",)
+    ),
+    events.TRUNCATED_WHILE_IN_FLIGHT: _event("the step's positions no longer count", _C.TRUNCATE),
+    events.KEPT_BLOCK_USED_AGAIN: _event(
         "it was taken for what was rejected, and is written anew", _C.TRUNCATE, leftover=("kept",)
     ),
-    "truncated into a shared block": _event("the index keeps it for the others", _C.TRUNCATE, _C.FORK),
-    "published tail withdrawn at append": _event("cut into shared, alone now", _C.TRUNCATE, _C.FORK),
-    "placeholder appended": _event("scheduled before sampled", _C.FILL),
-    "placeholder dispatched": _event("computed before named", _C.FILL),
-    "published when named": _event("the name comes after the computation", _C.FILL),
-    "named behind the window": _event(
+    events.TRUNCATED_INTO_A_SHARED_BLOCK: _event("the index keeps it for the others", _C.TRUNCATE, _C.FORK),
+    events.PUBLISHED_TAIL_WITHDRAWN_AT_APPEND: _event("cut into shared, alone now", _C.TRUNCATE, _C.FORK),
+    events.PLACEHOLDER_APPENDED: _event("scheduled before sampled", _C.FILL),
+    events.PLACEHOLDER_DISPATCHED: _event("computed before named", _C.FILL),
+    events.PUBLISHED_WHEN_NAMED: _event("the name comes after the computation", _C.FILL),
+    events.NAMED_BEHIND_THE_WINDOW: _event(
         "let go before it could be published", _C.FILL, windowed=(True,), publish=("dispatch",)
     ),
-    "reset with live requests": _event("they run on and publish nothing", _C.RESET),
+    events.RESET_WITH_LIVE_REQUESTS: _event("they run on and publish nothing", _C.RESET),
 }
 """By the name under which they are counted."""
 

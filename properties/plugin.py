@@ -6,7 +6,7 @@
 A pytest11 entry point where the package is installed; conftest.py names it in a checkout. The suite's tests take the
 fixtures `target_name`, `target_factory`, `kernels` and `profile`.
 
-This room may not know: any core.
+Also imports: pytest, properties.attention.
 """
 
 from __future__ import annotations

@@ -11,23 +11,24 @@ is charged to the first property in the order of harm. After a refusal, and at i
 that "a refused operation changes nothing" is checked and not believed.
 
 Replay is tolerant: an operation that is invalid in the state it meets is applied all the same, and both sides must
-refuse it with the same error. Skipped, and said, is only what a target has no capability for, and what names a step
-that there is not.
-
-This room may not know: where operations come from, and which core it drives.
+refuse it with the same error. Only operations that the target cannot do, or that name an unknown step, are skipped and
+counted. Nothing here depends on the target's policy: the judge knows it.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, NoReturn
 
-from reference import Admission, Crash, Errors, Judge, Passage, Release, Violation
+from reference import Admission, Crash, Due, Errors, Judge, Release, Step, Violation
+from reference.events import ALLOCATED_WITH_AN_EARLIER_MATCH
+from reference.refusals import MATCH_MISMATCH, NO_ROOM, OUT_OF_BLOCKS
 
+from .coverage import require_possible
 from .laws import Bookkeeping, Internals, Law
 from .operations import (
+    OPERATIONS,
     UNKNOWN,
     Allocate,
     Append,
@@ -42,6 +43,7 @@ from .operations import (
     Reset,
     Tokens,
     Truncate,
+    for_every_kind,
 )
 from .target import Capability, StepArrays, StepView, Target
 
@@ -56,9 +58,7 @@ class Outcome(NamedTuple):
 
 
 _DONE = Outcome("done")
-_NO_ROOM = ("OutOfBlocks", "NeverFits")
 _INSIDE = frozenset({Capability.INSPECT, Capability.CONTENTS, Capability.CHECK})
-_NOT_BY_STEP = frozenset({Capability.FORK, Capability.MATCH, Capability.CLONE})
 
 
 class Session:
@@ -70,7 +70,8 @@ class Session:
     index, and runs of the core's own check. Every refusal also costs a walk. laws: more observers (the kernels').
 
     applied: operations done or refused. skipped: reasons and how often. refused: error names and how often.
-    kinds: operations applied by kind.
+    kinds: operations applied by kind. changed: blocks whose references or publication the last operation changed.
+    step: the step that it dispatched, its copies and its arrays.
     """
 
     def __init__(
@@ -84,62 +85,38 @@ class Session:
         check_every: int = 256,
         laws: Sequence[Law] = (),
     ) -> None:
-        policy = target.policy
-        if not exact and policy.exact:
-            policy = replace(policy, exact=False)
         self.target = target
-        self.judge = Judge(policy)
+        self.judge = Judge(target.policy, exact=exact)
         self.capabilities = target.capabilities.difference(_INSIDE if outside else (), *(law.excludes for law in laws))
         every: tuple[Law, ...] = (Bookkeeping(contents_every), Internals(check_every), *laws)
         self.laws = [law for law in every if law.needs <= self.capabilities]
-        self.step: tuple[Passage, Sequence[tuple[int, int]], StepArrays] | None = None
+        require_possible(target.name, self.capabilities, target.policy)
+        self.changed: Sequence[int] = ()
+        self.step: tuple[Step, Sequence[tuple[int, int]], StepArrays] | None = None
         self.walk_every = walk_every
         self._since_walk = 0
         self.applied = 0
-        self.skipped: dict[str, int] = {}
-        self.refused: dict[str, int] = {}
-        self.kinds: dict[str, int] = {}
-        self.steps: dict[int, tuple[Passage, Any]] = {}
+        self.skipped: defaultdict[str, int] = defaultdict(int)
+        self.refused: defaultdict[str, int] = defaultdict(int)
+        self.kinds: defaultdict[str, int] = defaultdict(int)
+        self.steps: dict[int, tuple[Step, Any]] = {}
         self._completed: deque[int] = deque()
         self._matches: dict[str, tuple[Tokens, Namespace, Any]] = {}
         self._refusals = target.refusals
         self._skips: dict[type, str] = {
-            kind: f"no capability {capability.name}"
-            for kind, capability in (
-                (Lookup, Capability.LOOKUP),
-                (Fill, Capability.FILL),
-                (Truncate, Capability.TRUNCATE),
-                (Fork, Capability.FORK),
-                (Reset, Capability.RESET),
-            )
-            if capability not in self.capabilities
+            kind: f"no capability {kind.needs.name}"
+            for kind in OPERATIONS.values()
+            if kind.needs is not None and kind.needs not in self.capabilities
         }
         self._spaces = Capability.NAMESPACES in self.capabilities
         self._batches = Capability.BATCH in self.capabilities
         self._overlaps = Capability.OVERLAP in self.capabilities
         self._refuses = Capability.REFUSES in self.capabilities
-        self._by_step = policy.admission == "step"
-        if self._by_step and (cannot := sorted(kind.name for kind in self.capabilities & _NOT_BY_STEP)):
-            raise ValueError(f"{target.name}: with Policy.admission 'step' there can be no {', '.join(cannot)}")
-        if policy.windowed and policy.truncates == "tokens" and Capability.TRUNCATE in self.capabilities:
-            raise ValueError(
-                f"{target.name}: behind a window nothing is kept that a truncation could go back to; with TRUNCATE "
-                "Policy.truncates must be 'placeholders'"
-            )
         self._bind()
 
     def _bind(self) -> None:
         self._apply: dict[type, Callable[[Any], Outcome]] = {
-            Lookup: self._lookup,
-            Allocate: self._allocate,
-            Append: self._append,
-            Fill: self._fill,
-            Dispatch: self._dispatch,
-            Complete: self._complete,
-            Truncate: self._truncate,
-            Fork: self._fork,
-            Free: self._free,
-            Reset: self._reset,
+            kind: getattr(self, f"_{name}") for name, kind in OPERATIONS.items()
         }
 
     def apply(self, operation: Operation) -> Outcome:
@@ -152,8 +129,7 @@ class Session:
         judge = self.judge
         if judge.in_flight and not self._overlaps and kind is not Complete:
             return self._skip("no capability OVERLAP")  # nothing happens while a step is in flight
-        judge.touched.clear()
-        judge.may_refuse = False
+        self.changed = ()
         self.step = None
         outcome = self._apply[kind](operation)
         if judge.findings:
@@ -162,9 +138,9 @@ class Session:
         if status == "skipped":
             return outcome
         self.applied += 1
-        self.kinds[operation.op] = self.kinds.get(operation.op, 0) + 1
+        self.kinds[operation.op] += 1
         if status == "refused":
-            self.refused[outcome.detail] = self.refused.get(outcome.detail, 0) + 1
+            self.refused[outcome.detail] += 1
             self.walk()
             return outcome
         for law in self.laws:
@@ -182,16 +158,16 @@ class Session:
         other = Session.__new__(Session)
         vars(other).update(vars(self))
         other.target = self.target.clone()
-        other.judge, passages = self.judge.clone()
+        other.judge, steps = self.judge.clone()
         other.laws = [law.fresh() for law in self.laws if isinstance(law, (Bookkeeping, Internals))]
-        other.step = None
+        other.changed, other.step = (), None
         other._since_walk = 0
         other.applied = 0
-        other.skipped, other.refused, other.kinds = {}, {}, {}
+        other.skipped, other.refused, other.kinds = (defaultdict(int) for _ in range(3))
         other.steps = {
-            number: (passages[id(passage)], other.target.same_step(handle))
-            for number, (passage, handle) in self.steps.items()
-            if not passage.done
+            number: (steps[id(step)], other.target.same_step(handle))
+            for number, (step, handle) in self.steps.items()
+            if not step.done
         }
         other._completed = deque()
         other._matches = {}
@@ -213,27 +189,27 @@ class Session:
         Then a request for the whole pool must be admitted, and its warm repeat must hit. The operations go through
         `apply` (so that a caller can record them). Raises Violation; RELEASE if a block is not back."""
         act: Callable[[Operation], Any] = apply or self.apply
-        judge, policy = self.judge, self.judge.policy
+        judge, blocks = self.judge, self.judge.blocks
         if not self._overlaps:
             self._finish(act)
-        for request in list(judge.lines):
+        for request in list(judge.sequences):
             act(Free(request))
         self._finish(act)
-        if judge.idle != judge.capacity:
-            raise Release(f"all is freed and completed, and {judge.capacity - judge.idle} blocks are still held")
+        if blocks.available != blocks.capacity:
+            raise Release(f"all is freed and completed, and {blocks.capacity - blocks.available} blocks are still held")
         if Capability.INSPECT in self.capabilities:
             free, cached, active = self.see(self.target.counts)
-            if free + cached != judge.capacity or active != policy.num_blocks - judge.capacity:
+            if free + cached != blocks.capacity or active != len(blocks.references) - blocks.capacity:
                 raise Release(
                     f"all is freed and completed; the core counts {free} free, {cached} cached, {active} active"
                 )
         self.walk()
-        size = judge.room
+        size = judge.max_tokens
         tokens = tuple(range(_DRAIN, _DRAIN + size)) if size <= 4096 else _long(size)
         step = max(self.steps, default=0) + 1
         for name in ("drain-cold", "drain-warm"):
             act(Allocate(name, tokens))
-            left = size - judge.lines[name].scheduled
+            left = size - judge.sequences[name].scheduled
             while left:
                 act(Dispatch(step, ((name, min(left, _DRAIN_STEP)),)))
                 act(Complete(step))
@@ -243,9 +219,9 @@ class Session:
         self.walk()
 
     def _finish(self, act: Callable[[Operation], Any]) -> None:
-        for step, (passage, _) in list(self.steps.items()):
-            if not passage.done:
-                act(Complete(step))
+        for number, (step, _) in list(self.steps.items()):
+            if not step.done:
+                act(Complete(number))
 
     # ---- one method an operation -------------------------------------------------------------------------------------
 
@@ -253,11 +229,11 @@ class Session:
         tokens, namespace = operation.tokens, operation.namespace
         if namespace and not self._spaces:
             return self._skip("no capability NAMESPACES")
-        expected = self.judge.before_lookup(tokens)
-        found, refusal = self._call(operation, expected, self.target.lookup, tokens, namespace)
+        due = self.judge.before_lookup(tokens, namespace)
+        found, refusal = self._call(operation, due, self.target.lookup, tokens, namespace)
         if refusal:
             return refusal
-        self.judge.after_lookup(tokens, namespace, found.tokens, found.blocks)
+        self.judge.after_lookup(due, found.tokens, found.blocks)
         if operation.match is not None:
             self._matches[operation.match] = (tokens, namespace, found.handle)
         return _DONE
@@ -267,97 +243,74 @@ class Session:
         if namespace and not self._spaces:
             return self._skip("no capability NAMESPACES")
         judge = self.judge
-        expected = judge.before_allocate(request, tokens, namespace)
+        due = judge.before_allocate(request, tokens, namespace)
         handle = None
         if operation.match is not None and Capability.MATCH not in self.capabilities:
             self._skip("a match not passed on: no capability MATCH")  # the operation itself is applied
         elif operation.match is not None and operation.match in self._matches:
             matched, space, handle = self._matches[operation.match]
             if (tuple(matched), space) != (tuple(tokens), namespace):
-                if expected in (None, *_NO_ROOM):
-                    expected = "MatchMismatch"
+                if due.refusal in (None, *NO_ROOM):
+                    due.refusal = MATCH_MISMATCH
             else:
-                judge.events["allocated with an earlier match"] += 1
-        hit_tokens, refusal = self._call(operation, expected, self.target.allocate, request, tokens, namespace, handle)
+                judge.events[ALLOCATED_WITH_AN_EARLIER_MATCH] += 1
+        hit_tokens, refusal = self._call(operation, due, self.target.allocate, request, tokens, namespace, handle)
         if refusal:
             return refusal
-        judge.after_allocate(request, namespace, hit_tokens, self.see(self.target.table, request))
+        judge.after_allocate(due, hit_tokens, self.see(self.target.table, request))
         return _DONE
 
     def _append(self, operation: Append) -> Outcome:
         request, tokens = operation.request, operation.tokens
         if Capability.FILL not in self.capabilities and UNKNOWN in tokens:
             return self._skip("no capability FILL")
-        expected = self.judge.before_append(request, tokens)
-        _, refusal = self._call(operation, expected, self.target.append, request, tokens)
+        due = self.judge.before_append(request, tokens)
+        _, refusal = self._call(operation, due, self.target.append, request, tokens)
         if refusal:
             return refusal
-        self.judge.after_append(request, self.see(self.target.table, request))
+        self.judge.after_append(due, self.see(self.target.table, request))
         return _DONE
 
     def _fill(self, operation: Fill) -> Outcome:
         request, position, tokens = operation.request, operation.position, operation.tokens
-        expected = self.judge.before_fill(request, position, tokens)
-        _, refusal = self._call(operation, expected, self.target.fill, request, position, tokens)
+        due = self.judge.before_fill(request, position, tokens)
+        _, refusal = self._call(operation, due, self.target.fill, request, position, tokens)
         if refusal:
             return refusal
-        self.judge.after_fill(request, position)
+        self.judge.after_fill(due)
         return _DONE
 
     def _dispatch(self, operation: Dispatch) -> Outcome:
-        judge, work = self.judge, operation.work
+        work = operation.work
         if operation.step in self.steps:
             return self._skip(f"step {operation.step} exists already")
-        expected = judge.before_dispatch(work)
-        if expected is None and not judge.policy.chunks:
-            for request, count in work:
-                if count < len(judge.lines[request].tokens) - judge.lines[request].scheduled:
-                    return self._skip("a part of what a request has left, and Policy.chunks is False")
+        due = self.judge.before_dispatch(work)
+        if due.skip:
+            return self._skip(due.skip)
         view: StepView
-        view, refusal = self._call(operation, expected, self.target.dispatch, work)
+        view, refusal = self._call(operation, due, self.target.dispatch, work)
         if refusal:
-            if refusal.status == "refused" and refusal.detail in _NO_ROOM and judge.policy.windowed:
-                judge.after_no_room(work)
+            if refusal.detail in NO_ROOM:
+                self.judge.no_room(due)
             return refusal
-        if self._by_step:
-            tables = [self.see(self.target.table, request) for request, _ in work[: len(view.starts)]]
-            work = tuple(judge.take_blocks(work, view.starts, tables))
-        passage = judge.after_dispatch(work, view.copies)
-        self.steps[operation.step] = (passage, view.handle)
-        if self._batches and view.arrays is not None:
-            arrays = self.see(view.arrays)
-            judge.judge_batch(
-                passage,
-                arrays.tables,
-                arrays.context_lengths,
-                arrays.cu_seqlens,
-                arrays.packed_rows,
-                arrays.row_sequences,
-                arrays.positions,
-                arrays.slots,
-            )
-            self.step = (passage, view.copies, arrays)
+        tables = [self.see(self.target.table, request) for request in due.tables[: len(view.starts)]]
+        arrays = self.see(view.arrays) if self._batches and view.arrays is not None else None
+        step = self.judge.after_dispatch(due, view.starts, tables, view.copies, arrays)
+        self.steps[operation.step] = (step, view.handle)
+        if arrays is not None:
+            self.step = (step, view.copies, arrays)
         return _DONE
 
     def _complete(self, operation: Complete) -> Outcome:
         known = self.steps.get(operation.step)
         if known is None:
             return self._skip("there is no such step")
-        passage, handle = known
-        expected = self.judge.before_complete(passage)
-        _, refusal = self._call(operation, expected, self.target.complete, handle)
+        step, handle = known
+        due = self.judge.before_complete(step)
+        _, refusal = self._call(operation, due, self.target.complete, handle)
         if refusal:
             return refusal
-        self.judge.after_complete(passage)
-        if self.judge.policy.merges:
-            live = self.judge.lines
-            self.judge.after_merge(
-                passage,
-                [
-                    self.see(self.target.table, line.request) if live.get(line.request) is line else None
-                    for line, _, _ in passage.spans
-                ],
-            )
+        self.judge.after_complete(due, [self.see(self.target.table, request) for request in due.tables])
         # A few are kept, so that completing twice can be tried.
         self._completed.append(operation.step)
         if len(self._completed) > 4:
@@ -366,46 +319,49 @@ class Session:
 
     def _truncate(self, operation: Truncate) -> Outcome:
         request, length = operation.request, operation.length
-        expected = self.judge.before_truncate(request, length)
-        if expected is None and length < self.judge.shortest(self.judge.lines[request]):
-            return self._skip("cuts more than was rejected, and Policy.truncates is 'placeholders'")
-        _, refusal = self._call(operation, expected, self.target.truncate, request, length)
+        due = self.judge.before_truncate(request, length)
+        if due.skip:
+            return self._skip(due.skip)
+        _, refusal = self._call(operation, due, self.target.truncate, request, length)
         if refusal:
             return refusal
-        self.judge.after_truncate(request, length, self.see(self.target.table, request))
+        self.judge.after_truncate(due, self.see(self.target.table, request))
         return _DONE
 
     def _fork(self, operation: Fork) -> Outcome:
         request, child = operation.request, operation.child
-        expected = self.judge.before_fork(request, child)
-        _, refusal = self._call(operation, expected, self.target.fork, request, child)
+        due = self.judge.before_fork(request, child)
+        _, refusal = self._call(operation, due, self.target.fork, request, child)
         if refusal:
             return refusal
-        self.judge.after_fork(request, child, self.see(self.target.table, child))
+        self.judge.after_fork(due, self.see(self.target.table, child))
         return _DONE
 
     def _free(self, operation: Free) -> Outcome:
-        expected = self.judge.before_free(operation.request)
-        _, refusal = self._call(operation, expected, self.target.free, operation.request)
+        due = self.judge.before_free(operation.request)
+        _, refusal = self._call(operation, due, self.target.free, operation.request)
         if refusal:
             return refusal
-        self.judge.after_free(operation.request)
+        self.judge.after_free(due)
         return _DONE
 
     def _reset(self, operation: Reset) -> Outcome:
-        _, refusal = self._call(operation, None, self.target.reset)
+        due = self.judge.before_reset()
+        _, refusal = self._call(operation, due, self.target.reset)
         if refusal:
             return refusal
-        self.judge.after_reset()
+        self.judge.after_reset(due)
         return _DONE
 
     # ---- what they share ---------------------------------------------------------------------------------------------
 
     def _call(
-        self, operation: Operation, expected: str | None, act: Callable[..., Any], *values: Any
+        self, operation: Operation, due: Due, act: Callable[..., Any], *values: Any
     ) -> tuple[Any, Outcome | None]:
         """(result, None) or (None, the refusal). Raises Crash, Admission, Release or Errors."""
-        if expected is not None and expected not in _NO_ROOM and not self._refuses:
+        self.changed = due.changed
+        expected = due.refusal
+        if expected is not None and expected not in NO_ROOM and not self._refuses:
             return None, self._skip("no capability REFUSES")
         try:
             result = act(*values)
@@ -414,7 +370,7 @@ class Session:
                 kind = self.target.kind(error)
             except Exception:  # it is no refusal after all
                 raise Crash(f"{act.__name__} ended in {type(error).__name__}: {error}") from error
-            if kind != expected and not (self.judge.may_refuse and kind in _NO_ROOM):
+            if kind != expected and not (due.may_refuse and kind in NO_ROOM):
                 self._wrong_refusal(kind, expected, error)
             return None, Outcome("refused", kind)
         except Exception as error:
@@ -431,9 +387,9 @@ class Session:
             raise Crash(f"{look.__name__} ended in {type(error).__name__}: {error}") from error
 
     def _wrong_refusal(self, kind: str, expected: str | None, error: Exception) -> None:
-        if kind == "OutOfBlocks" and expected in _NO_ROOM and Capability.ERRORS not in self.capabilities:
+        if kind == OUT_OF_BLOCKS and expected in NO_ROOM and Capability.ERRORS not in self.capabilities:
             return
-        if kind in _NO_ROOM or expected in _NO_ROOM:
+        if kind in NO_ROOM or expected in NO_ROOM:
             raise Admission(f"refused with {kind} ({error}); {f'{expected} is due' if expected else 'it fits'}")
         if expected is None:
             raise Errors(f"a valid operation is refused with {kind}: {error}")
@@ -442,7 +398,7 @@ class Session:
 
     def _accepted(self, operation: Operation, expected: str) -> None:
         """The target accepted what it had to refuse. Where there was no room, see first what harm it did."""
-        if expected in _NO_ROOM:
+        if expected in NO_ROOM:
             self.judge.accuse(Admission, f"{operation.op} was admitted; {expected} is due")
         elif isinstance(operation, Free):
             raise Release(f"freeing {operation.request!r} was accepted; there is no such request (a double free?)")
@@ -454,9 +410,11 @@ class Session:
         raise min(findings, key=lambda violation: violation.rank)
 
     def _skip(self, reason: str) -> Outcome:
-        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+        self.skipped[reason] += 1
         return Outcome("skipped", reason)
 
+
+for_every_kind("Session", {kind: kind for kind in OPERATIONS if hasattr(Session, f"_{kind}")})
 
 _DRAIN_STEP = 1 << 16
 """Most tokens of one step in the drain phase; a large pool takes several."""

@@ -3,8 +3,6 @@
 A target is an adapter around one core. The Session drives it with plain values and reads back what it chose. What a
 core cannot do, it leaves out of its `capabilities`; operations and properties that need it are then skipped, and the
 summary says so. "How to test your own core" in docs/ walks through a complete adapter.
-
-This room may not know: any core, any model.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from typing import Any, Protocol
 
 from reference import Policy
 
-from .operations import UNKNOWN, Configuration, Namespace, Tokens
+from .configuration import UNKNOWN, Configuration, Namespace, Tokens
 
 __all__ = [
     "Adapter",
@@ -161,11 +159,17 @@ class Renaming:
     requests: Mapping[str, Any]
 
 
+def _not_written() -> NotImplementedError:
+    """What a method raises whose capability is claimed, and that the adapter does not write."""
+    return NotImplementedError()
+
+
 class Target(Protocol):
     """One core, fresh and empty. Every method either does what it says or raises one of `refusals` and changes nothing.
 
     Any other exception is a violation (CRASH). Requests are strings; step handles are whatever `dispatch` put in its
-    view."""
+    view. Anything that has these methods is a target; `Adapter` is this class as a base to derive from. The methods
+    that not every core has are needed only with the capability that is named above them."""
 
     name: str
     capabilities: frozenset[Capability]
@@ -173,94 +177,12 @@ class Target(Protocol):
     refusals: tuple[type[Exception], ...]
     """Exceptions that mean "refused". `kind` names the reason."""
 
-    def kind(self, error: Exception) -> str: ...
-
-    def lookup(self, tokens: Tokens, namespace: Namespace) -> Found: ...
+    def kind(self, error: Exception) -> str:
+        raise NotImplementedError
 
     def allocate(self, request: str, tokens: Tokens, namespace: Namespace, handle: Any) -> int:
         """Admit; returns the hit tokens (0 with admission by "step"). `handle` is None or what an earlier `lookup` said
         in its answer."""
-        ...
-
-    def append(self, request: str, tokens: Tokens) -> None: ...
-
-    def fill(self, request: str, position: int, tokens: Tokens) -> None: ...
-
-    def dispatch(self, work: Sequence[tuple[str, int]]) -> StepView: ...
-
-    def complete(self, handle: Any) -> None: ...
-
-    def truncate(self, request: str, length: int) -> None: ...
-
-    def fork(self, request: str, child: str) -> None: ...
-
-    def free(self, request: str) -> None: ...
-
-    def reset(self) -> None: ...
-
-    def table(self, request: str) -> list[int]:
-        """The block table of a live request, as a list that the core will not change later."""
-        ...
-
-    # INSPECT
-    def counts(self) -> tuple[int, int, int]:
-        """(free, cached, active) blocks, as the core counts them."""
-        ...
-
-    def states(self, blocks: Sequence[int]) -> list[tuple[int, bool]]:
-        """(reference count, published) of each of `blocks`."""
-        ...
-
-    def inspect(self) -> Inspection: ...
-
-    # CONTENTS
-    def contents(self) -> dict[int, Claim]:
-        """For each published block: the namespace and the whole token history that the index claims for it."""
-        ...
-
-    # CHECK
-    def check(self) -> None:
-        """The core's own invariant check; raises anything but a refusal if something is broken."""
-        ...
-
-    # CLONE
-    def clone(self) -> Target:
-        """A target in the same state that goes on by itself. Earlier lookups' handles are worth nothing to it."""
-        ...
-
-    def same_step(self, handle: Any) -> Any:
-        """Of a fresh clone: its own handle for the step in flight that is `handle` in the target that was cloned."""
-        ...
-
-    def canonical(self, renaming: Renaming | None = None) -> Any:
-        """The whole state as nested tuples of plain values; equal exactly if the targets behave alike.
-
-        With `renaming`, as if blocks, tokens and requests had those names: equal exactly if the targets behave alike
-        up to names. No counter that only grows may be in it."""
-        ...
-
-    def noticed(self) -> dict[str, int]:
-        """Counts of sometimes-events that only the core's side can see (hash collisions); {} if none."""
-        ...
-
-
-class Adapter:
-    """A base for adapters: the usual refusal, and what a core cannot do. A subclass sets `policy` and writes
-    `allocate`, `append`, `dispatch`, `complete`, `free` and `table`, and the methods of the capabilities it claims."""
-
-    name = ""
-    capabilities: frozenset[Capability] = frozenset()
-    policy: Policy
-    refusals: tuple[type[Exception], ...] = (Refused,)
-
-    def __init_subclass__(cls) -> None:
-        cls.name = cls.name or cls.__name__
-
-    def kind(self, error: Exception) -> str:
-        assert isinstance(error, Refused)
-        return error.kind
-
-    def allocate(self, request: str, tokens: Tokens, namespace: Namespace, handle: Any) -> int:
         raise NotImplementedError
 
     def append(self, request: str, tokens: Tokens) -> None:
@@ -276,49 +198,87 @@ class Adapter:
         raise NotImplementedError
 
     def table(self, request: str) -> list[int]:
+        """The block table of a live request, as a list that the core will not change later."""
         raise NotImplementedError
 
+    # LOOKUP
     def lookup(self, tokens: Tokens, namespace: Namespace) -> Found:
-        raise NotImplementedError
+        raise _not_written()
 
+    # FILL
     def fill(self, request: str, position: int, tokens: Tokens) -> None:
-        raise NotImplementedError
+        raise _not_written()
 
+    # TRUNCATE
     def truncate(self, request: str, length: int) -> None:
-        raise NotImplementedError
+        raise _not_written()
 
+    # FORK
     def fork(self, request: str, child: str) -> None:
-        raise NotImplementedError
+        raise _not_written()
 
+    # RESET
     def reset(self) -> None:
-        raise NotImplementedError
+        raise _not_written()
 
+    # INSPECT
     def counts(self) -> tuple[int, int, int]:
-        raise NotImplementedError
+        """(free, cached, active) blocks, as the core counts them."""
+        raise _not_written()
 
     def states(self, blocks: Sequence[int]) -> list[tuple[int, bool]]:
-        raise NotImplementedError
+        """(reference count, published) of each of `blocks`."""
+        raise _not_written()
 
     def inspect(self) -> Inspection:
-        raise NotImplementedError
+        raise _not_written()
 
+    # CONTENTS
     def contents(self) -> dict[int, Claim]:
-        raise NotImplementedError
+        """For each published block: the namespace and the whole token history that the index claims for it."""
+        raise _not_written()
 
+    # CHECK
     def check(self) -> None:
-        raise NotImplementedError
+        """The core's own invariant check; raises anything but a refusal if something is broken."""
+        raise _not_written()
 
+    # CLONE
     def clone(self) -> Target:
-        raise NotImplementedError
+        """A target in the same state that goes on by itself. Earlier lookups' handles are worth nothing to it."""
+        raise _not_written()
 
     def same_step(self, handle: Any) -> Any:
-        raise NotImplementedError
+        """Of a fresh clone: its own handle for the step in flight that is `handle` in the target that was cloned."""
+        raise _not_written()
 
     def canonical(self, renaming: Renaming | None = None) -> Any:
-        raise NotImplementedError
+        """The whole state as nested tuples of plain values; equal exactly if the targets behave alike.
+
+        With `renaming`, as if blocks, tokens and requests had those names: equal exactly if the targets behave alike
+        up to names. No counter that only grows may be in it."""
+        raise _not_written()
 
     def noticed(self) -> dict[str, int]:
+        """Counts of sometimes-events that only the core's side can see (hash collisions); {} if none."""
         return {}
+
+
+class Adapter(Target):
+    """A base for adapters: the usual refusal, a name, and no capability until some are claimed. A subclass sets
+    `policy` and writes `allocate`, `append`, `dispatch`, `complete`, `free` and `table`, and the methods of the
+    capabilities it claims."""
+
+    name = ""
+    capabilities = frozenset()
+    refusals = (Refused,)
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.name or cls.__name__
+
+    def kind(self, error: Exception) -> str:
+        assert isinstance(error, Refused)
+        return error.kind
 
 
 TargetFactory = Callable[[Configuration], Target]

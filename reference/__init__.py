@@ -1,19 +1,40 @@
 """The model: what a correct paged KV cache does, small, obvious and slow. Read it to learn what is right.
 
-`judge.py` follows a core and judges it; `slots.py` remembers what every slot holds; `histories.py` gives whole
-histories numbers; `predictor.py` knows the order of blocks; `verdicts.py` lists what can be wrong; `policy.py` what a
-core may choose. `attention.py` is what a kernel must return.
+`judge.py` follows a core and judges it, and says which file answers which question. `policy.py` says what a core may
+choose, `verdicts.py` what can be wrong, `refusals.py` how a core says no. `slots.py` remembers what every slot holds,
+`histories.py` gives whole histories numbers, `predictor.py` knows the order of blocks. `attention.py` is what a kernel
+must return.
 
-Standard library only. This room knows no other room.
+A model that shared code with a core would share its faults.
+
+Imports: nothing.
 """
 
+from . import events, refusals
 from .attention import attention
+from .due import Due
 from .histories import Histories
-from .judge import Judge, Line, Passage
+from .judge import Judge
 from .policy import Policy
 from .predictor import Predictor
+from .sequence import GroupTable, PendingCopy, Sequence, Step
 from .slots import Slots
 from .verdicts import *  # noqa: F403
 from .verdicts import __all__ as _verdicts
 
-__all__ = ["Histories", "Judge", "Line", "Passage", "Policy", "Predictor", "Slots", "attention", *_verdicts]
+__all__ = [
+    "Due",
+    "GroupTable",
+    "Histories",
+    "Judge",
+    "PendingCopy",
+    "Policy",
+    "Predictor",
+    "Sequence",
+    "Slots",
+    "Step",
+    "attention",
+    "events",
+    "refusals",
+    *_verdicts,
+]

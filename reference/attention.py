@@ -5,7 +5,7 @@ what today's models add to it: query heads that share key-value heads (Ainslie e
 (Beltagy et al. 2020, "Longformer"), capped scores (Gemma Team 2024, "Gemma 2"), and linear biases (Press et al. 2021,
 "Train Short, Test Long", ALiBi). Every sum is `math.fsum`, which rounds once, so the order of the keys does not matter.
 
-This room may not know: blocks, slots or any kernel. It sees the keys and values of a sequence from its first token on.
+There are no blocks and no slots here: it sees the keys and values of a sequence from its first token on.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A history is a namespace, or a history followed by a full block of tokens. Exact by construction: a dictionary from
 (history, tokens) to the next number, no hashing of our own, nothing ever dropped.
-
-This room may not know: blocks.
 """
 
 from __future__ import annotations
@@ -29,6 +27,15 @@ class Histories:
     def extend(self, history: int, tokens: bytes) -> int:
         """`history` followed by one block of tokens (int32 bytes)."""
         return self._intern(history, tokens)
+
+    def along(self, tokens: array[int], namespace: Hashable, size: int) -> list[int]:
+        """The histories after 0, 1, ... full blocks of `size` tokens. O(tokens)."""
+        history = self.root(namespace)
+        histories = [history]
+        for start in range(0, len(tokens) - size + 1, size):
+            history = self._intern(history, tokens[start : start + size].tobytes())
+            histories.append(history)
+        return histories
 
     def parent(self, history: int) -> int:
         return self._parents[history]

@@ -2,8 +2,6 @@
 
 The judge takes these as given and asks whether the core keeps them. A choice that no field can state yet is added here,
 with a default that is kvcore's. docs/your-core.md says which engine has decided what.
-
-This room may not know: any core.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One core's rules. Raises ValueError for a choice that there is not.
+    """One core's rules. Raises ValueError for an unknown value.
 
     num_blocks, block_size: the pool. reserved: blocks that are never handed out (a null block).
     caching: whether anything is ever reused.
@@ -123,3 +121,8 @@ class Policy:
     def windowed(self) -> bool:
         """Whether any group's queries attend to a window only."""
         return any(window is not None for window in self.windows)
+
+    @property
+    def null_block(self) -> int:
+        """The reserved block that stands in tables for what no query attends to; -1 where nothing ever is released."""
+        return next(iter(self.reserved)) if self.windowed else -1

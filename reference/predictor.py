@@ -3,8 +3,6 @@
 With the order "free_first" new blocks come from the free ones in the order in which they became free (at first 0 to
 N - 1), then from the cached ones, least recently released first. The other two orders have one queue, `free`, for
 both; see `Policy`. The predictor only watches what becomes free, cached and active; it decides nothing.
-
-This room may not know: tokens, requests.
 """
 
 from __future__ import annotations

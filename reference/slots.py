@@ -7,7 +7,7 @@ blocks are kept as blocks; a slot's full history is the history before its block
 A block keeps what was written until it is overwritten, whoever owns it by then: that is how a real pool behaves, and
 why a stale read gives somebody else's tokens and not an error.
 
-This room may not know: who may read or write; that is the judge's.
+Who may read or write is asked in `stream`, not here.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 One class each, so that Hypothesis, the shrinker and a reader tell them apart. An operation that breaks several is
 charged to the first in this order: what corrupts an answer before what merely miscounts, and the prediction of exact
 choices last, since a wrong choice of block is often only the first sign of something worse.
-
-This room may not know: how a violation is found.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ __all__ = [
     "Eviction",
     "Exact",
     "Exclusive",
+    "Findings",
     "Freshness",
     "History",
     "Internal",
@@ -158,3 +157,10 @@ class Exact(Violation):
 
 class Internal(Violation):
     """The core's own invariants hold."""
+
+
+class Findings(list[Violation]):
+    """The violations found so far, in the order in which they were found."""
+
+    def accuse(self, property_: type[Violation], message: str) -> None:
+        self.append(property_(message))

@@ -2,5 +2,7 @@
 
 In: bugs, engines, seeds. Out: what killed each bug, how soon, and how short the counterexample became.
 
-This room knows the zoo, engines, findings and runs. Nothing but the command line knows it.
+Only the command line imports it.
+
+Imports: fuzz.engines, fuzz.findings, fuzz.runs, fuzz.show, fuzz.zoo, properties, reference, rich.
 """

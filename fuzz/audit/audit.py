@@ -1,14 +1,12 @@
 """The audit: plants every bug of the zoo in kvcore, lets each engine hunt for it, and says what killed it and how well.
 
-A *trial* is one bug, one engine and one seed, in a worker process: operations until the first violation, the property
-that it breaks, the length of the counterexample after shrinking. A trial is a function of those three and of the limit,
-which counts operations and not seconds, so that two audits give the same table, times aside. Trials are appended to a
-file as they end; an audit that was interrupted goes on from there.
+A *trial* is one bug, one engine and one seed, in a worker process. It gives the operations until the first violation,
+the property that it breaks, and the length of the counterexample after shrinking. A trial is a function of bug, engine,
+seed and limit. The limit counts operations, not seconds, so that two audits give the same table, except for times. Each
+trial is appended to a file as it ends, and an interrupted audit goes on from there.
 
 The canary is a fault so rare that about one short run in a hundred meets it. An audit that does not report it has lost
-findings somewhere between engine and table, and says that the harness failed.
-
-This room may not know: the terminal.
+findings somewhere between engine and table. It then says that the harness failed.
 """
 
 from __future__ import annotations
@@ -27,17 +25,17 @@ from typing import Any
 from properties.target import TargetFactory
 
 from ..engines.attention import first_failure
-from ..engines.engines import Tally, hypothesis, swarm
+from ..engines.engine import Assignment
+from ..engines.registry import audited, engine_of
+from ..engines.swarm import WalkEngine
+from ..engines.tally import Tally
 from ..findings.shrink import shrink
 from ..runs.counterexample import Counterexample, read, versions, write
 from ..runs.perform import Judging, perform
 from ..runs.processes import follow_parent
 from ..zoo import Bug, canary, find
 
-__all__ = ["CANARY_SEEDS", "ENGINES", "Audit", "Plan", "Row", "Trial", "audit"]
-
-ENGINES = ("walk", "hypothesis")
-"""Engines of operations. Kernel bugs are hunted by attention cases; what takes hours to find is only replayed."""
+__all__ = ["CANARY_SEEDS", "Audit", "Plan", "Row", "Trial", "audit"]
 
 REGRESSIONS = Path(__file__).parents[1] / "regressions"
 
@@ -45,16 +43,17 @@ CANARY_SEEDS = 400
 """Short runs of the canary, one episode each; about one in a hundred must meet it."""
 
 _EPISODES = 300
-"""Fruitless episodes after which the shrinker's search ends."""
+"""The shrinker's search ends after so many episodes without success."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do. limit, cases: operations, or attention cases, after which a hunt gives up."""
+    """What to do. limit, cases: operations, or attention cases, after which a hunt gives up. engines: of operations;
+    kernel bugs are hunted by attention cases, and what takes hours to find is only replayed."""
 
     bugs: tuple[str, ...]
     out: Path
-    engines: tuple[str, ...] = ENGINES
+    engines: tuple[str, ...] = field(default_factory=audited)
     seeds: tuple[str, ...] = ("1", "2", "3")
     limit: int = 200_000
     cases: int = 200
@@ -107,7 +106,7 @@ def trial_key(bug: Bug, engine: str, seed: str, plan: Plan) -> str:
 
 
 def hunt(bug_id: str, engine: str, seed: str, plan: Plan) -> Trial:
-    """One trial. Raises what is wrong with the zoo (DoesNotApply, InvalidBug). O(plan.limit operations)."""
+    """One trial. Raises DoesNotApply or InvalidBug if the zoo is at fault. O(plan.limit operations)."""
     bug = find(bug_id)
     key = trial_key(bug, engine, seed, plan)
     if engine == "cases":
@@ -141,17 +140,20 @@ def hunt(bug_id: str, engine: str, seed: str, plan: Plan) -> Trial:
 def _search(
     factory: TargetFactory, bug: Bug, engine: str, seed: str, judging: Judging, limit: int, tally: Tally
 ) -> Counterexample | None:
-    """Until the first violation or `limit` operations. Time does not count: the clock stands still."""
-    target, number = f"fuzz.zoo:{bug.id}", 0
+    """Hunts until the first violation or `limit` operations. Time does not count: the clock stands still."""
+    hunter, number = engine_of(engine), 0
+    assignment = Assignment(
+        factory,
+        f"fuzz.zoo:{bug.id}",
+        seed,
+        judging,
+        tally,
+        clock=lambda: 0.0,
+        deadline=1.0,
+        count=hunter.audited or hunter.units,
+    )
     while tally.operations < limit:
-        if engine == "walk":
-            found, number = swarm(
-                factory, target, seed, judging, tally, clock=lambda: 0.0, deadline=1.0, first=number, episodes=16
-            )
-        else:  # one chunk a call
-            found, number = hypothesis(
-                factory, target, seed, judging, tally, clock=lambda: 0.0, deadline=0.0, first=number
-            )
+        found, number = hunter.hunt(replace(assignment, first=number))
         if found is not None:
             return found
     return None
@@ -190,9 +192,10 @@ def _hunt_canary(numbers: range) -> list[tuple[int, str]]:
     factory = canary().factory()
     met = []
     for number in numbers:
-        found, _ = swarm(
-            factory, "canary", f"canary/{number}", Judging(), Tally(), clock=lambda: 0.0, deadline=1.0, episodes=1
+        short = Assignment(
+            factory, "canary", f"canary/{number}", Judging(), Tally(), clock=lambda: 0.0, deadline=1.0, count=1
         )
+        found, _ = WalkEngine().hunt(short)
         if found is not None:
             met.append((number, found.property_id or ""))
     return met
@@ -364,7 +367,7 @@ def audit(
     began = clock()
     bugs = [find(bug_id) for bug_id in plan.bugs]
     for bug in bugs:
-        bug.factory()  # a change that does not apply is found before an hour has passed
+        bug.factory()  # a change that does not apply is found now, not after an hour
     wanted = [
         (bug, engine, seed)
         for bug in bugs
@@ -407,7 +410,7 @@ def audit(
 
 
 def _stored(path: Path) -> Iterator[Trial]:
-    """Trials on disk; a last line that was cut off is passed over."""
+    """Trials on disk. A last line that was cut off is skipped."""
     if path.exists():
         for line in path.read_text(encoding="utf-8").splitlines():
             try:

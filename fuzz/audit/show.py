@@ -1,7 +1,4 @@
-"""An audit for people: tables on a terminal, one bug in detail, a self-contained HTML page.
-
-This room may not know: how an audit runs.
-"""
+"""An audit for people: tables on a terminal, one bug in detail, a self-contained HTML page."""
 
 from __future__ import annotations
 

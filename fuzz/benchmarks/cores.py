@@ -6,8 +6,6 @@ The workload is `workload.requests`: one request at a time, 32 kept alive, its p
 tokens. Each core is called as its own scheduler calls it, from plain lists of tokens, with nothing of this project in
 between but for SGLang, whose adapter stands in for several of the scheduler's functions. What is timed is everything
 that ends in a block table and a published prefix: hashing, lookup, allocation, growth, release.
-
-This room may not know: what is judged.
 """
 
 from __future__ import annotations

@@ -7,7 +7,9 @@ from typing import Any
 
 from hypothesis import Phase, settings
 
-from fuzz.engines.engines import Tally, swarm
+from fuzz.engines.engine import Assignment
+from fuzz.engines.swarm import WalkEngine
+from fuzz.engines.tally import Tally
 from fuzz.runs.perform import Judging
 from properties.machines.allocator import run_machine
 from properties.machines.profiles import settings_for
@@ -22,8 +24,17 @@ def test_the_swarm_walk(benchmark: Any) -> None:
 
     def run() -> None:
         nonlocal first
-        _, first = swarm(
-            factory, "kvcore", "bench", Judging(), tally, clock=perf_counter, deadline=perf_counter() + 4, first=first
+        _, first = WalkEngine().hunt(
+            Assignment(
+                factory,
+                "kvcore",
+                "bench",
+                Judging(),
+                tally,
+                clock=perf_counter,
+                deadline=perf_counter() + 4,
+                first=first,
+            )
         )
 
     began = perf_counter()

@@ -5,4 +5,6 @@ history. A plan becomes streams of units; workers hunt in them; hits are settled
 which status the night ended.
 
 This room knows engines, findings and runs. The terminal is told what happens through a `Show`.
+
+Imports: fuzz.benchmarks, fuzz.engines, fuzz.findings, fuzz.runs, fuzz.show, properties, reference, rich.
 """

@@ -18,13 +18,14 @@ from datetime import datetime
 from pathlib import Path
 from time import monotonic
 
-from properties.coverage import unchecked
+from properties.coverage import KERNELS, unchecked
 from properties.operations import REUSES, Configuration
 from properties.target import Capability
 from properties.targets import load
 from reference import Policy
 
-from ..engines.engines import Clock
+from ..engines.engine import Clock
+from ..engines.registry import on_kernels
 from ..findings.baseline import NEW, REGRESSED, Baseline
 from ..findings.store import Findings
 from ..runs.files import put
@@ -147,7 +148,8 @@ class Nightly:
         capabilities: frozenset[Capability] = frozenset()
         reasons: list[dict[str, str]] = []
         self._policies: list[Policy] = []
-        with_kernels = bool(self.plan.kernels) and self.plan.engines.get("kernels", 0) > 0
+        named = (name for name, share in self.plan.engines.items() if share > 0)
+        with_kernels = bool(self.plan.kernels) and on_kernels(named)
         for target in self.plan.targets:
             factory = load(target)
             for variant in self.plan.configurations:
@@ -185,8 +187,8 @@ class Nightly:
         result.fixed = [one for one in result.fixed if one.id not in met]
         tally = result.tally
         result.missing = tally.ledger.missing(self._capabilities, self._policies)
-        if not tally.by_engine.get("kernels"):
-            for name in ("BOUNDS", "EQUIVALENCE"):
+        if not on_kernels(name for name, count in tally.by_engine.items() if count):
+            for name in KERNELS:
                 result.unchecked.setdefault(name, "no kernels were run beside the allocator (--kernels)")
         result.conclude(interrupted)
         self._sample(force=True)

@@ -12,6 +12,8 @@ An actor that dies on a machine that lives is a death like any other; what its p
 Where a machine is lost, nobody knows: the task is given out once more, and nothing else is lost.
 
 This room may not know: what tasks do, findings, campaigns. Ray is imported only when a cluster is asked for.
+
+Also imports: ray.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
+from ..engines.registry import engine_of
 from ..runs.counterexample import Counterexample, write
 from .supervisor import BACK_OFF, Clock, Died, Done, ExecutorLost, Workers
 from .worker import Spool, Task, TaskResult, unsettled
@@ -426,8 +429,9 @@ def _read_by(task: Task) -> Path | None:
     """The file of this machine that the task reads."""
     if task.kind in ("settle", "verify"):
         return Path(task.path)
-    if task.kind == "hunt" and task.stream is not None and task.stream.engine == "trace" and task.stream.trace:
-        return Path(task.stream.trace)
+    stream = task.stream if task.kind == "hunt" else None
+    if stream is not None and stream.trace and engine_of(stream.engine).reads_trace:
+        return Path(stream.trace)
     return None
 
 

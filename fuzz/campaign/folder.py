@@ -24,10 +24,10 @@ from typing import TypeVar
 
 from properties.operations import encode
 
+from ..engines.engine import SCRATCH
 from ..runs.counterexample import Counterexample, write
 from .history import BadHistory
 from .outcome import CampaignResult
-from .worker import SCRATCH
 
 __all__ = ["Busy", "Folder", "forget", "taken"]
 

@@ -10,9 +10,7 @@ This room may not know: the terminal (a `Display` is told what happens), any cor
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,14 +20,15 @@ from properties.operations import REUSES, Configuration
 from properties.target import TargetFactory
 from reference import PROPERTIES
 
-from ..engines.engines import Clock, Tally, hypothesis, kernels, swarm, trace
+from ..engines.engine import Assignment, Clock, Engine
+from ..engines.registry import engine_of, on_kernels, shares, thorough
+from ..engines.tally import Tally
 from ..findings.shrink import shrink
 from ..findings.signature import signature_of
 from ..runs.counterexample import Counterexample, versions, write
 from ..runs.perform import LONG, Judging, kernel_laws, perform
 from ..runs.state_coverage import SAMPLED
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, NOTHING, VIOLATION
-from ..traces.trace import Request, TraceReport
 
 __all__ = [
     "Display",
@@ -37,19 +36,13 @@ __all__ = [
     "Plan",
     "Result",
     "run",
-    "trace_figures",
 ]
 
-ENGINES = ("trace", "walk", "hypothesis", "kernels")
-
-_ENGINES: dict[str, Callable[..., tuple[Counterexample | None, int]]] = {
-    "walk": swarm,
-    "hypothesis": hypothesis,
-    "kernels": kernels,
-}
-_SHARES = {"walk": 0.5, "hypothesis": 0.3, "kernels": 0.2}
 _ROUND = 5.0
 """Seconds in which every engine has one turn, of its share; less where the budget is short."""
+
+_UNSHARED = 30.0
+"""Part of a round, in percent, of an engine that has none of its own."""
 
 _REPLAYS = 3
 
@@ -75,21 +68,21 @@ class Display(Protocol):
 class Plan:
     """What to do. budget and shrink are seconds; max_findings ends the campaign (each property is one finding).
 
-    kernels: what the engine of that name runs each step on; without any, that engine does nothing. profile: how long
-    Hypothesis's runs are, nightly (mostly 50 steps) or soak (200).
+    kernels: what engines that need kernels run each step on; without any, those do nothing. profile: how long
+    Hypothesis's runs are, nightly (mostly 50 steps) or soak (200). trace: a file; "" for the built-in one.
     """
 
     target: str
     seed: str
     budget: float
     out: Path
-    engines: tuple[str, ...] = ENGINES
+    engines: tuple[str, ...] = field(default_factory=lambda: tuple(shares()))
     judging: Judging = Judging()
     kernels: str = ""
     profile: str = "nightly"
     shrink: float = 10.0
     max_findings: int = 1
-    requests: Sequence[Request] = ()
+    trace: str = ""
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,6 @@ class Result:
     seconds: float = 0.0
     tally: Tally = field(default_factory=Tally)
     findings: list[Finding] = field(default_factory=list)
-    trace: TraceReport | None = None
     missing: list[str] = field(default_factory=list)
     unchecked: dict[str, str] = field(default_factory=dict)
     complaint: str = ""
@@ -137,7 +129,7 @@ class Result:
             "coverage": tally.coverage.to_json(),
             "coverage_sampled": SAMPLED,
             "timeline": self.timeline,
-            "trace": trace_figures(self.trace) if self.trace is not None else None,
+            "trace": tally.figures.get("trace"),
             "findings": [
                 {
                     "file": finding.path.name,
@@ -162,16 +154,6 @@ class Result:
         }
 
 
-def trace_figures(report: TraceReport) -> dict[str, Any]:
-    """The figures of a trace run, as JSON-ready data."""
-    names = "requests dropped prompt_tokens hit_tokens output_tokens evictions refusals preemptions steps operations"
-    figures: dict[str, Any] = {name: getattr(report, name) for name in names.split()}
-    figures["seconds"] = round(report.seconds, 3)
-    figures["operations_per_second"] = round(report.operations_per_second)
-    figures["violation"] = str(report.violation) if report.violation is not None else None
-    return figures
-
-
 def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> Result:
     """Run the campaign; writes findings and summary.json under plan.out. A KeyboardInterrupt ends it, with all that
     it has.
@@ -181,7 +163,7 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
     session = plan.judging.session(factory, Configuration())
     capabilities, policy = session.capabilities, session.judge.policy
     policies = [plan.judging.session(factory, Configuration(reuse=reuse)).judge.policy for reuse in REUSES]
-    result.unchecked = unchecked(capabilities, policy, bool(plan.kernels) and "kernels" in plan.engines)
+    result.unchecked = unchecked(capabilities, policy, bool(plan.kernels) and on_kernels(plan.engines))
     try:
         _take_turns(result, factory, clock, start, display)
     except KeyboardInterrupt:
@@ -190,14 +172,14 @@ def run(plan: Plan, factory: TargetFactory, clock: Clock, display: Display) -> R
     _sample(result, result.seconds)
     tally = result.tally
     result.missing = tally.ledger.missing(capabilities, policies)
-    if plan.kernels and not tally.by_engine.get("kernels"):
+    if plan.kernels and not on_kernels(name for name, count in tally.by_engine.items() if count):
         result.unchecked = unchecked(capabilities, policy)
     if result.status == CLEAN:
         if result.findings:
             result.status = VIOLATION
         elif not tally.operations:
             result.status, result.complaint = NOTHING, "no operation was executed; give a larger budget"
-        elif result.missing and tally.by_engine.get("walk", 0) >= THRESHOLD:
+        elif result.missing and thorough(tally.by_engine) >= THRESHOLD:
             result.status = HARNESS
             result.complaint = f"{tally.operations:,} operations, and never: {', '.join(result.missing)}"
     plan.out.mkdir(parents=True, exist_ok=True)
@@ -221,9 +203,11 @@ def _sample(result: Result, elapsed: float) -> None:
 def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: float, display: Display) -> None:
     plan, tally = result.plan, result.tally
     deadline = start + plan.budget
-    following = dict.fromkeys(_ENGINES, 0)  # the next episode or chunk of each
-    engines = dict(_ENGINES)
-    engines["hypothesis"] = partial(hypothesis, profile=plan.profile)
+    every = [engine_of(name) for name in plan.engines]
+    turns = [
+        engine for engine in every if not engine.once and engine.fits(factory) and (plan.kernels or not engine.kernels)
+    ]
+    following = {engine.name: 0 for engine in every}  # the next unit of each
     known: set[str | None] = set()
 
     def progress() -> None:
@@ -232,49 +216,55 @@ def _take_turns(result: Result, factory: TargetFactory, clock: Clock, start: flo
             _sample(result, elapsed)
         display.progress(tally, elapsed, len(result.findings))
 
-    if "trace" in plan.engines and plan.requests:
-        display.turn("trace")
+    def turn(engine: Engine, until: float) -> None:
+        display.turn(engine.name)
         began = clock()
-        found, result.trace = trace(
-            factory, plan.target, plan.requests, plan.judging, tally, progress=lambda *_: progress()
+        found, following[engine.name] = engine.hunt(
+            Assignment(
+                factory,
+                plan.target,
+                plan.seed,
+                replace(plan.judging, kernels=plan.kernels) if engine.kernels else plan.judging,
+                tally,
+                clock=clock,
+                deadline=until,
+                first=following[engine.name],
+                count=None if engine.sliced else engine.units,
+                progress=progress,
+                profile=plan.profile,
+                trace=plan.trace,
+                folder=plan.out / "hits",
+                kept=plan.out,
+            )
         )
-        tally.seconds["trace"] = clock() - began
+        tally.seconds[engine.name] = tally.seconds.get(engine.name, 0.0) + clock() - began
+        progress()
         if found is not None:
             _settle(result, found, factory, clock, display, known)
-    turns = [engine for engine in plan.engines if engine in _ENGINES and (engine != "kernels" or plan.kernels)]
+
+    for engine in every:
+        if engine.once:
+            turn(engine, float("inf"))
     if plan.budget <= 0:
         return
     # Every engine has one turn, however long the trace took; then turns until the deadline.
     had_turn: set[str] = set()
     while turns and len(result.findings) < plan.max_findings:
         for engine in turns:
-            if engine == "kernels" and engine not in had_turn:
+            if engine.kernels and engine.name not in had_turn:
                 kernel_laws(plan.kernels)  # imports torch and Triton: seconds that its first turn should not pay for
             began = clock()
-            until = min(deadline, began + _SHARES[engine] * min(_ROUND, plan.budget / 2))
-            if engine not in had_turn:
-                had_turn.add(engine)
+            turn_of = (engine.share or _UNSHARED) / 100 * min(_ROUND, plan.budget / 2)
+            until = min(deadline, began + turn_of) if engine.sliced else deadline
+            if engine.name not in had_turn:
+                had_turn.add(engine.name)
                 until = max(until, began + _LEAST)
             elif began >= deadline:
                 return
             if len(result.findings) >= plan.max_findings:
                 return
-            display.turn(engine)
-            found, following[engine] = engines[engine](
-                factory,
-                plan.target,
-                plan.seed,
-                replace(plan.judging, kernels=plan.kernels) if engine == "kernels" else plan.judging,
-                tally,
-                clock=clock,
-                deadline=until,
-                first=following[engine],
-                progress=progress,
-            )
-            tally.seconds[engine] = tally.seconds.get(engine, 0.0) + clock() - began
-            progress()
-            if found is not None:
-                _settle(result, found, factory, clock, display, known)
+            turn(engine, until)
+        turns = [engine for engine in turns if not engine.ended(following[engine.name])]
 
 
 def _settle(

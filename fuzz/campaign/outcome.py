@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from properties.ledger import EVENTS, THRESHOLD
 from reference import PROPERTIES
 
-from ..engines.engines import Tally
+from ..engines.registry import thorough
+from ..engines.tally import Tally
 from ..findings.baseline import FIXED, KNOWN, NEW, REGRESSED
 from ..findings.signature import Signature
 from ..findings.store import Finding
@@ -132,7 +133,7 @@ class CampaignResult:
             return ONLY_KNOWN, ""
         if not operations:
             return NOTHING, "no operation was executed; give a larger budget"
-        if self.missing and self.tally.by_engine.get("walk", 0) >= THRESHOLD:
+        if self.missing and thorough(self.tally.by_engine) >= THRESHOLD:
             return HARNESS, f"{operations:,} operations, and never: {', '.join(self.missing)}"
         return CLEAN, ""
 

@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 
 from reference import PROPERTIES
 
+from ..engines.registry import ENGINES, UnknownEngine, engine_of, planned
 from ..engines.walk import Limits
 from ..runs.perform import Judging
 from .worker import Stream
 
 __all__ = [
-    "ENGINES",
     "READY",
     "BadPlan",
     "CampaignPlan",
@@ -35,8 +35,6 @@ __all__ = [
     "ready",
     "seconds_of",
 ]
-
-ENGINES = ("walk", "hypothesis", "explore", "kernels", "trace", "atheris")
 
 FOLDER = Path(__file__).parent / "ready"
 
@@ -93,7 +91,7 @@ class CampaignPlan:
     name: str = "custom"
     targets: tuple[str, ...] = ("kvcore",)
     properties: tuple[str, ...] = tuple(PROPERTIES)
-    engines: Mapping[str, float] = field(default_factory=lambda: {"walk": 60.0, "hypothesis": 30.0, "explore": 10.0})
+    engines: Mapping[str, float] = field(default_factory=planned)
     configurations: tuple[Variant, ...] = (Variant(),)
     budget: float = 600.0
     seed: str = ""
@@ -115,14 +113,14 @@ class CampaignPlan:
         return len(self.devices) or self.workers or os.cpu_count() or 1
 
     def streams(self) -> list[tuple[Stream, float]]:
-        """Each engine on each target under each configuration, and its part of the time. The trace engine runs once a
-        target, the explorer and the kernels judge in full."""
+        """Each engine on each target under each configuration, and its part of the time. An engine that runs once does
+        so under the first configuration; those that run on kernels are left out where there are none."""
         found = []
         for target in self.targets:
             for variant in self.configurations:
                 for engine, share in self.engines.items():
-                    first = variant is self.configurations[0]
-                    if share <= 0 or (engine == "kernels" and not self.kernels) or (engine == "trace" and not first):
+                    first, kind = variant is self.configurations[0], engine_of(engine)
+                    if share <= 0 or (kind.kernels and not self.kernels) or (kind.once and not first):
                         continue
                     found.append(
                         (
@@ -131,12 +129,12 @@ class CampaignPlan:
                                 engine,
                                 variant.name,
                                 f"{self.seed}/{target}/{variant.name}",
-                                variant.judging(self.kernels if engine == "kernels" else ""),
+                                variant.judging(self.kernels if kind.kernels else ""),
                                 variant.limits(),
                                 self.profile,
                                 self.trace,
                                 self.max_states,
-                                self.database if engine == "hypothesis" else "",
+                                self.database,
                             ),
                             share * variant.share,
                         )
@@ -184,8 +182,9 @@ def checked(plan: CampaignPlan) -> CampaignPlan:
     """The plan, if it can be run. Raises BadPlan."""
     if not plan.targets:
         raise BadPlan("targets is empty; name at least one")
-    if plan.engines.get("atheris", 0) > 0 and find_spec("atheris") is None:
-        raise BadPlan("the engine atheris is an extra: pip install 'kvcore[atheris]', or leave it out of [engines]")
+    for name, share in plan.engines.items():
+        if share > 0 and (missing := engine_of(name).missing()):
+            raise BadPlan(f"{missing}, or leave it out of [engines]")
     if "://" in plan.database and find_spec("redis") is None:
         raise BadPlan("a database in a Redis is an extra: pip install 'kvcore[redis]', or give a folder, or none")
     if not plan.streams():
@@ -291,8 +290,10 @@ def engines_of(key: str, value: Any) -> dict[str, float]:
     if not isinstance(value, dict):
         raise BadPlan(f"{key} = {value!r} is not a table of names and parts of the time")
     for name, share in value.items():
-        if name not in ENGINES:
-            raise BadPlan(f"{key}: there is no {name!r}; known are {', '.join(ENGINES)}")
+        try:
+            engine_of(name)
+        except UnknownEngine as error:
+            raise BadPlan(f"{key}: {error}") from None
         if not isinstance(share, int | float) or isinstance(share, bool) or share < 0:
             raise BadPlan(f"{key}: {name} = {share!r} is not a number from 0 on")
     return {name: float(share) for name, share in value.items()}

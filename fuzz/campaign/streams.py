@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..engines.registry import engine_of
 from .supervisor import Died
-from .worker import UNITS, Stream, Task, TaskResult
+from .worker import Stream, Task, TaskResult
 
 __all__ = ["Lanes", "Range"]
 
 _SLICE = 4.0
-"""Seconds of one task, so that progress moves; a space to explore begins from nothing again, and gets what it needs."""
+"""Seconds of one task, so that progress moves, of an engine whose units are short; others get what they need."""
 
 _DEATHS = 25
 """Deaths after which a stream is left alone; of hangs, each of which costs minutes, fewer."""
@@ -72,16 +73,16 @@ class Lanes:
     def next(self, left: float) -> Range:
         """What is hunted now, with `left` seconds to go. Only while something is `open`. O(lanes)."""
         lane = min((lane for lane in self._lanes if lane.ready), key=lambda one: one.spent / one.share)
-        engine = lane.stream.engine
+        engine = engine_of(lane.stream.engine)
         if lane.again:
             first, count = lane.again.pop(0)
         else:
-            first, count = lane.following, UNITS[engine]
+            first, count = lane.following, engine.units
             lane.following += count
-            if engine == "trace":
+            if engine.ended(lane.following):
                 lane.closed = True
         lane.spent += lane.last  # until it is known
-        seconds = left if engine in ("explore", "trace", "atheris") else min(left, _SLICE)
+        seconds = min(left, _SLICE) if engine.sliced else left
         return Range(lane.stream, first, count, seconds)
 
     def done(self, task: Task, result: TaskResult) -> None:

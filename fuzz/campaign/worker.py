@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sys
 import traceback
@@ -34,15 +33,14 @@ from rich.console import Console
 
 from properties.operations import Configuration, Malformed, Operation, decode, encode
 from properties.session import Outcome, Session
-from properties.target import Capability, Target, TargetFactory
+from properties.target import Target, TargetFactory
 from properties.targets import load
 from reference import Crash, Release
 
-from ..engines.engines import Tally, hypothesis, kernels, stored, swarm, trace
-from ..engines.guided import guided
+from ..engines.engine import Assignment
+from ..engines.registry import engine_of
+from ..engines.tally import Tally
 from ..engines.walk import Limits
-from ..explore import Plan as ExplorePlan
-from ..explore import Space, explore
 from ..findings.shrink import shrink, slipped
 from ..findings.signature import Signature, Symptom, signature_of, symptom_of
 from ..runs.counterexample import Counterexample, Unreadable, read, versions, write
@@ -51,13 +49,10 @@ from ..runs.isolated import INTERPRETED, Replayed, replayed
 from ..runs.perform import LONG, Judging, Run, kernel_laws, perform
 from ..runs.processes import follow_parent
 from ..show.timeline import Timeline
-from ..traces.trace import read_trace
 
 __all__ = [
     "LOST_DEVICE",
     "OUT_OF_MEMORY",
-    "SCRATCH",
-    "UNITS",
     "Hit",
     "LostDevice",
     "Settled",
@@ -69,15 +64,8 @@ __all__ = [
     "on_device",
     "perform_task",
     "recorded",
-    "spaces",
     "unsettled",
 ]
-
-UNITS = {"walk": 512, "hypothesis": 2, "kernels": 4, "explore": 1, "trace": 1, "atheris": 1}
-"""Units of one task: a few seconds on a quiet machine, so that progress moves and ends come on time."""
-
-_GUIDED = 20.0
-"""Seconds of a unit of the coverage-guided engine, which takes a second or two to begin."""
 
 SPOOL = 512
 """Bytes of a spool: written in full once, so that later lines need no new room on a full disk."""
@@ -89,9 +77,6 @@ REPLAYS = 3
 
 _device = ""
 """The device that this process was given; "" for none."""
-
-SCRATCH = "explore-"
-"""How a folder in a task's folder begins that is needed only while the task runs."""
 
 
 class LostDevice(Exception):
@@ -263,130 +248,46 @@ def _hunt(task: Task, result: TaskResult, spool: Spool, factory: TargetFactory |
     def begin(unit: int) -> None:
         spool.say(task.number, unit, result.tally.operations)
 
+    engine = engine_of(stream.engine)
+    assignment = Assignment(
+        factory,
+        stream.target,
+        stream.seed,
+        stream.judging,
+        result.tally,
+        clock=monotonic,
+        deadline=deadline,
+        begin=begin,
+        warn=result.warnings.append,
+        limits=stream.limits,
+        profile=stream.profile,
+        trace=stream.trace,
+        max_states=stream.max_states,
+        database=stream.database,
+        variant=stream.configuration,
+        folder=Path(task.folder),
+        kept=Path(task.folder).parent.parent,
+    )
     begin(task.first)
     began = monotonic()
-    if stream.database and stream not in _reused:
-        _reused.add(stream)
-        found = stored(factory, stream.target, stream.judging, result.tally, _database(stream, result))
-        if found is not None:
+    if stream not in _recalled:
+        _recalled.add(stream)
+        if (found := engine.recall(assignment)) is not None:
             result.hits.append(_hit(found, factory, task, -1, result.tally.operations))
+    result.exhausted = not engine.fits(factory)
     while result.following < last and monotonic() < deadline and not result.exhausted:
-        found, following = _units(stream, factory, result, deadline, last, task.folder, begin)
-        unit = following - 1
-        result.following = following
+        first = result.following
+        found, result.following = engine.hunt(replace(assignment, first=first, count=last - first))
+        result.exhausted = engine.ended(result.following)
         if found is not None:
-            result.hits.append(_hit(found, factory, task, unit, result.tally.operations))
+            result.hits.append(_hit(found, factory, task, result.following - 1, result.tally.operations))
     spent = monotonic() - began
     result.tally.seconds[stream.engine] = result.tally.seconds.get(stream.engine, 0.0) + spent
 
 
-def _units(
-    stream: Stream,
-    factory: TargetFactory,
-    result: TaskResult,
-    deadline: float,
-    last: int,
-    folder: str,
-    begin: Callable[[int], None],
-) -> tuple[Counterexample | None, int]:
-    """Up to the first violation, the deadline or unit `last`: the counterexample or None, and the next unit."""
-    first, tally = result.following, result.tally
-    arguments: dict[str, Any] = {
-        "clock": monotonic,
-        "deadline": deadline,
-        "first": first,
-        "episodes": last - first,
-        "begin": begin,
-    }
-    place = (factory, stream.target, stream.seed, stream.judging, tally)
-    if stream.engine == "walk":
-        return swarm(*place, limits=stream.limits, **arguments)
-    if stream.engine == "hypothesis":
-        return hypothesis(*place, profile=stream.profile, database=_database(stream, result), **arguments)
-    if stream.engine == "kernels":
-        return kernels(*place, **arguments)
-    begin(first)
-    if stream.engine == "atheris":
-        corpus = Path(folder).parent.parent / "corpus" / re.sub(r"\W+", "-", f"{stream.target} {stream.configuration}")
-        seconds = min(_GUIDED, max(1.0, deadline - monotonic()))
-        target, judging, seed = stream.target, stream.judging, stream.seed
-        return guided(target, judging, seed, first, corpus, seconds, tally, lambda: begin(first)), first + 1
-    if stream.engine == "trace":
-        result.exhausted = True
-        found, _ = trace(factory, stream.target, read_trace(_trace_file(stream)), stream.judging, tally)
-        return found, first + 1
-    return _explored(stream, factory, result, deadline, folder, begin), first + 1
-
-
-_reused: set[Stream] = set()
-"""Streams of which this process has tried what their database had: once, for a unit shall do the same everywhere."""
-
-
-def _database(stream: Stream, result: TaskResult) -> Any:
-    """Hypothesis's, or None."""
-    if not stream.database:
-        return None
-    from ..engines.hypothesis_database import examples
-
-    return examples(stream.database, f"{stream.target} {stream.configuration}", result.warnings.append)
-
-
-def _trace_file(stream: Stream) -> str:
-    from importlib import resources
-
-    return stream.trace or str(resources.files("fuzz") / "traces" / "multi_turn.jsonl")
-
-
-def spaces() -> Iterator[Space]:
-    """Small spaces to explore, each of another shape. The same list for everybody."""
-    for blocks, size in ((1, 1), (2, 1), (1, 2), (3, 1), (2, 2), (4, 1), (3, 2), (2, 3)):
-        for bits in (128, 0):
-            for reuse in ("last_block", "last_token"):
-                yield Space(
-                    Configuration(num_blocks=blocks, block_size=size, hash_bits=bits, reuse=reuse),
-                    max_tokens=min(blocks * size, 3),
-                )
-
-
-def _explored(
-    stream: Stream,
-    factory: TargetFactory,
-    result: TaskResult,
-    deadline: float,
-    folder: str,
-    begin: Callable[[int], None],
-) -> Counterexample | None:
-    """One space, as far as its bound or the deadline lets it."""
-    unit = result.following
-    every = list(spaces())
-    result.exhausted = unit + 1 >= len(every)
-    if unit >= len(every) or Capability.CLONE not in factory(Configuration()).capabilities:
-        result.exhausted = True
-        return None
-    from tempfile import TemporaryDirectory
-
-    ended = False
-
-    def clock() -> float:
-        nonlocal ended
-        begin(unit)
-        now = monotonic()
-        if now > deadline and not ended:
-            ended = True
-            raise KeyboardInterrupt  # how an exploration is told to end
-        return now
-
-    # In the campaign's own folder, which clears what a process leaves that is killed here.
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    with TemporaryDirectory(prefix=SCRATCH, dir=folder) as states:
-        plan = ExplorePlan(
-            stream.target, every[unit], Path(states), stream.judging, max_states=stream.max_states, memory=0
-        )
-        explored = explore(plan, factory, clock, lambda *_: None)
-    tally = result.tally
-    tally.add("explore", explored.transitions, explored.kinds, explored.refused, {}, explored.events)
-    found = explored.counterexample
-    return found and replace(found, seed=f"space {unit}")
+_recalled: set[Stream] = set()
+"""Streams of which this process has tried what earlier campaigns left: once, for a unit shall do the same everywhere.
+"""
 
 
 def _hit(found: Counterexample, factory: TargetFactory, task: Task, unit: int, operations: int) -> Hit:

@@ -7,6 +7,8 @@ Exit statuses, of every command: 0 clean, 1 violation (of a campaign: a new one)
 harness itself failed, 4 nothing was executed, 5 only known findings, 130 interrupted.
 
 These rooms may not know: how things are done; they read arguments, show progress, and pick the exit status.
+
+Imports: fuzz, properties, reference, rich, typer.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
-from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
@@ -19,25 +18,24 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from ..audit import show as audit_show
 from ..audit.audit import Plan, Trial
 from ..audit.audit import audit as run_audit
-from ..audit.planting import DoesNotApply
+from ..engines.registry import audited
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, VIOLATION
 from ..zoo import Bug, InvalidBug, allocator_bugs, find, kernel_bugs
+from ..zoo.planting import DoesNotApply
 from .common import OutsideOption, complaints, console, usage
 
 __all__ = ["audit"]
 
 
-class Hunter(str, Enum):
-    both = "both"
-    walk = "walk"
-    hypothesis = "hypothesis"
+_BOTH = "both"
+"""Every engine that hunts bugs of the zoo."""
 
 
 def audit(
     bug: Annotated[list[str] | None, typer.Option(help="Only this bug, in detail; may be repeated.")] = None,
     kind: Annotated[list[str] | None, typer.Option("--class", help="Only this class of bugs; may be repeated.")] = None,
     kernels: Annotated[bool, typer.Option("--kernels", help="The kernel bugs instead of the allocator's.")] = False,
-    engine: Annotated[Hunter, typer.Option(help="Which engines hunt.")] = Hunter.both,
+    engine: Annotated[str, typer.Option(help="The engine that hunts; both: all that can.")] = _BOTH,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds for each engine: 1, 2, ...")] = 3,
     limit: Annotated[int, typer.Option(min=1, help="Operations after which a hunt gives up.")] = 200_000,
     cases: Annotated[
@@ -71,7 +69,11 @@ def audit(
     if listed:
         audit_show.list_zoo(chosen, console)
         raise typer.Exit(CLEAN)
-    engines = ("walk", "hypothesis") if engine is Hunter.both else (engine.value,)
+    engines = audited()
+    if engine != _BOTH:
+        if engine not in engines:
+            usage(f"--engine: there is no {engine!r} that hunts bugs; give {_BOTH}, or one of {', '.join(engines)}")
+        engines = (engine,)
     plan = Plan(
         tuple(one.id for one in chosen),
         out,

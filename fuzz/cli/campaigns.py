@@ -31,7 +31,8 @@ from ..campaign.outcome import CampaignResult, Figures
 from ..campaign.plans import BadPlan, CampaignPlan, overruled, ready
 from ..campaign.supervisor import Died, Executor
 from ..campaign.worker import Hit, Stream
-from ..engines.engines import Clock
+from ..engines.engine import Clock
+from ..engines.registry import engine_of, on_kernels
 from ..findings.baseline import NEW, REGRESSED, BadBaseline
 from ..findings.store import Finding
 from ..runs.status import CLEAN, HARNESS, NOTHING, ONLY_KNOWN
@@ -163,7 +164,7 @@ def campaign(
         if resume and not name:
             plan = CampaignPlan.from_json(journal_of(out)["plan"])
         plan = overruled(plan, flags)
-        if plan.engines.get("kernels", 0) > 0:
+        if on_kernels(engine for engine, share in plan.engines.items() if share > 0):
             plan = replace(plan, kernels=kernels_of(plan.kernels, plan.targets))
         else:
             plan = replace(plan, kernels="")
@@ -236,7 +237,7 @@ def _run(
         plan, out, clock, lines, now=now, baseline=baseline, resume=resume, executor=executor, command=command
     )
     engines = ", ".join(
-        engine for engine, share in plan.engines.items() if share and (engine != "kernels" or plan.kernels)
+        engine for engine, share in plan.engines.items() if share and (plan.kernels or not engine_of(engine).kernels)
     )
     console.print(
         f"Campaign [bold]{escape(plan.name)}[/] on {escape(', '.join(plan.targets))}: {engines} on {plan.processes} "

@@ -11,7 +11,6 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from enum import Enum
-from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -30,7 +29,8 @@ from ..runs.counterexample import Counterexample
 from ..runs.perform import kernel_laws
 from ..runs.status import USAGE
 from ..show.timeline import describe
-from ..traces.trace import Request, TraceError, read_trace
+from ..traces.reading import BUILT_IN, read_trace
+from ..traces.request import Request, TraceError
 
 __all__ = [
     "Interruptible",
@@ -132,7 +132,7 @@ def memory_of(text: str) -> int:
 def requests_of(file: Path | None) -> list[Request]:
     """The trace in `file`; the built-in one without."""
     try:
-        return read_trace(file if file is not None else str(resources.files("fuzz") / "traces" / "multi_turn.jsonl"))
+        return read_trace(file if file is not None else BUILT_IN)
     except TraceError as error:
         usage(str(error))
 

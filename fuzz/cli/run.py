@@ -6,6 +6,7 @@ This room may not know: how an engine works, or what a campaign on workers does.
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,7 +18,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from ..campaign import in_process as campaign
 from ..campaign.in_process import Finding, Plan, Result
 from ..campaign.plans import READY, BadPlan, CampaignPlan, Variant, properties_of
-from ..engines.engines import Tally
+from ..engines.registry import ENGINES, UnknownEngine, engine_of, on_kernels, shares
+from ..engines.tally import Tally
 from ..runs.perform import Judging
 from ..runs.status import CLEAN, VIOLATION
 from ..show.page import render
@@ -42,13 +44,8 @@ from .common import (
 __all__ = ["run"]
 
 
-class Engine(str, Enum):
-    all = "all"
-    trace = "trace"
-    walk = "walk"
-    hypothesis = "hypothesis"
-    kernels = "kernels"
-    ray = "ray"
+_ALL, _RAY = "all", "ray"
+"""What may stand where an engine's name does."""
 
 
 class Profile(str, Enum):
@@ -124,10 +121,11 @@ def run(
         ),
     ] = "kvcore",
     engine: Annotated[
-        list[Engine] | None,
+        list[str] | None,
         typer.Option(
-            help="An engine; may be repeated; all of them in turn without. `ray` beside or without others: the workers "
-            "are on a Ray cluster (an extra)."
+            metavar=f"[{'|'.join((_ALL, *ENGINES, _RAY))}]",
+            help="An engine; may be repeated; the usual ones in turn without. `ray` beside or without others: the "
+            "workers are on a Ray cluster (an extra).",
         ),
     ] = None,
     budget: Annotated[str, typer.Option(help="Time to spend: 45s, 10m, 2h.")] = "45s",
@@ -218,10 +216,8 @@ def run(
       python -m fuzz run --engine ray --engine walk --workers 2 --budget 5m
     """
     given = _given(context)
-    on_ray = Engine.ray in (engine or ())
-    engines = tuple(dict.fromkeys(one.value for one in engine or () if one is not Engine.ray))
-    if Engine.all in engines:
-        engines = ()
+    on_ray = _RAY in (engine or ())
+    engines = _engines(engine or ())
     if not on_ray and (wrong := given & {"ray_address", "ray_gpus"}):
         usage(f"--{min(wrong).replace('_', '-')} says where --engine ray has its workers; give that too")
     if name or workers != 1 or devices or resume or on_ray or database:
@@ -263,24 +259,24 @@ def run(
             out,
             baseline,
             resume,
-            CampaignPlan("run", budget=duration(budget), engines=_AS_ALONE),
+            CampaignPlan("run", budget=duration(budget), engines=shares()),
             campaigns.OnRay("" if ray_address == "local" else ray_address, ray_gpus) if on_ray else None,
         )
     factory = factory_of(target)
     chosen = seed or str(secrets.randbits(32))
-    requests = requests_of(trace_file)
+    requests_of(trace_file)  # what is wrong with it is said before anything begins
     plan = Plan(
         target=target,
         seed=chosen,
         budget=duration(budget),
         out=out,
-        engines=engines or campaign.ENGINES,
+        engines=engines or tuple(shares()),
         judging=Judging(outside=outside, exact=not safety),
-        kernels=kernels_of(kernels, [target]) if not engines or "kernels" in engines else "",
+        kernels=kernels_of(kernels, [target]) if on_kernels(engines or shares()) else "",
         profile=profile.value,
         shrink=duration(shrink),
         max_findings=max_findings,
-        requests=requests,
+        trace=str(trace_file or ""),
     )
     console.print(
         f"Campaign on [bold]{escape(target)}[/]: {', '.join(plan.engines)} for {plan.budget:g} s, seed {escape(chosen)}"
@@ -294,8 +290,17 @@ def run(
     raise typer.Exit(result.status)
 
 
-_AS_ALONE = {"trace": 1.0, "walk": 50.0, "hypothesis": 30.0, "kernels": 20.0}
-"""Engines of a run on several workers that names no campaign: those of a run without."""
+def _engines(names: Sequence[str]) -> tuple[str, ...]:
+    """Those named, each once; none if all are meant."""
+    found = tuple(dict.fromkeys(name for name in names if name not in (_ALL, _RAY)))
+    for name in found:
+        try:
+            missing = engine_of(name).missing()
+        except UnknownEngine as error:
+            usage(f"--engine: {error}; {_ALL} and {_RAY} are words of their own")
+        if missing:
+            usage(missing)
+    return () if _ALL in names else found
 
 
 def _given(context: typer.Context) -> set[str]:
@@ -313,8 +318,8 @@ def _properties(text: str) -> tuple[str, ...]:
 
 def _summarize(result: Result, summary: dict[str, Any]) -> None:
     show_engines(summary, "seconds")
-    if result.trace is not None:
-        console.print(f"trace: {trace_line(campaign.trace_figures(result.trace))}", soft_wrap=True)
+    if summary["trace"] is not None:
+        console.print(f"trace: {trace_line(summary['trace'])}", soft_wrap=True)
     checked = [name for name in summary["properties"] if name not in result.unchecked]
     console.print(f"properties checked after every operation: {', '.join(checked)}", soft_wrap=True)
     for name, reason in result.unchecked.items():

@@ -16,14 +16,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from properties.operations import Configuration
 from properties.target import Target
 
-from ..campaign.in_process import trace_figures
-from ..engines.engines import Tally
-from ..engines.engines import trace as run_checked
+from ..engines.tally import Tally
+from ..engines.trace import trace as run_checked
 from ..record import Recorder
 from ..runs.counterexample import write
 from ..runs.perform import Judging
 from ..runs.status import CLEAN, NOTHING, VIOLATION
-from ..traces.trace import cannot_trace, run_trace
+from ..traces.run_trace import cannot_trace, run_trace
 from .common import OutsideOption, Reuse, TargetOption, complaints, console, factory_of, requests_of, trace_line, usage
 
 __all__ = ["trace"]
@@ -116,7 +115,7 @@ def trace(
                 core = Recorder(core, configuration, record, name=target, private=private)
             report = run_trace(requests, core, checks=False, progress=progress, **options)
     assert report is not None
-    figures = trace_figures(report)
+    figures = report.to_json()
     if as_json:
         print(json.dumps({"checks": checks, "configuration": configuration.to_json(), **figures}, indent=2))
     else:

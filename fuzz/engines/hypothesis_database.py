@@ -2,7 +2,9 @@
 
 A Redis that is lost costs a warning and nothing else: every campaign can do without it.
 
-This room may not know: campaigns, engines. It is imported only when a database is asked for.
+It is imported only when a database is asked for.
+
+Also imports: hypothesis, redis.
 """
 
 from __future__ import annotations

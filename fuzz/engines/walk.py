@@ -2,14 +2,12 @@
 
 Each episode draws a configuration, then a *swarm*: which kinds of operation are likely, rare or off, how long prompts
 are, how small the alphabet is, how many steps may be in flight (Groce et al., "Swarm testing", ISSTA 2012). Then it
-draws moves, and `properties.moves` says which operation each is in the present state: the same table that the
+draws moves, and `properties.moves` says which operation each is in the present state: the same records that the
 Hypothesis machine draws from, at many times its rate. Short episodes beat long ones, since every one draws its swarm
 anew; a few long ones are kept for what only shows after a while.
 
 Three random streams, for the configuration, the choice of kinds, and their values, so that a new kind of operation does
 not reshuffle what old seeds did to the others. Nothing else is random: an episode is a function of its seed.
-
-This room may not know: Hypothesis, torch, any core.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
 
-from properties.moves import KINDS, NAMESPACES, OPTIONAL, Moves, Swarm
+from properties.moves import MOVES, NAMESPACES, Moves, Swarm
 from properties.operations import Configuration, Operation
 from properties.session import Session
 from properties.target import Capability
@@ -41,7 +39,7 @@ _BLOCKS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 16, 24, 32, 48, 64)
 _SIZES = (1, 1, 2, 2, 2, 3, 4, 4, 5, 8, 16)
 _BITS = (0, 1, 2, 4, 8, 16, 64, 128, 128, 128)
 _SCALES = (0.0, 1 / 3, 1.0, 1.0, 3.0)
-"""By what an episode multiplies the weight of each kind in `KINDS`; never by 0 for those that cannot be left out."""
+"""By what an episode multiplies the weight of each kind of move; never by 0 for those that no episode does without."""
 
 
 def draw_configuration(random: Random, capabilities: frozenset[Capability], limits: Limits) -> Configuration:
@@ -73,10 +71,7 @@ class Walk:
         self._random = Random(f"{seed}/operations")
         self._values = Random(f"{seed}/values")
         random = self._random
-        weights = [
-            weight * random.choice(_SCALES if kind in OPTIONAL or kind == "fill" else _SCALES[1:])
-            for kind, weight in KINDS.items()
-        ]
+        weights = [move.weight * random.choice(_SCALES[1:] if move.required else _SCALES) for move in MOVES.values()]
         roll = random.random()
         self.length = 24 + int(96 * roll) if roll < 0.97 or not limits.long_episodes else 1000
         self._swarm = Swarm(
@@ -90,8 +85,10 @@ class Walk:
             else (0, 0),
         )
         if kinds is not None:
-            weights = [weight if _made_of(kind) <= kinds else 0 for kind, weight in zip(KINDS, weights, strict=True)]
-        self._kinds = list(KINDS)
+            weights = [
+                weight if move.within(kinds) else 0 for move, weight in zip(MOVES.values(), weights, strict=True)
+            ]
+        self._kinds = list(MOVES)
         self._stories = weights[self._kinds.index("story")] > 0
         self._cumulative = list(accumulate(weights))
 
@@ -109,16 +106,3 @@ class Walk:
 
 _GO_ON = 0.3
 """How likely the next move goes on with a story that has begun."""
-
-_ALWAYS = frozenset({"allocate", "dispatch", "complete"})
-_OTHER_NAMES = {
-    "matched": frozenset({"lookup"}),
-    "placeholder": frozenset({"append", "fill"}),
-    "story": frozenset({"append", "truncate", "free"}),
-    "invalid": frozenset({"invalid"}),
-}
-
-
-def _made_of(kind: str) -> frozenset[str]:
-    """The kinds of operation that a kind of move needs, besides those that are always there."""
-    return _OTHER_NAMES.get(kind, frozenset({kind})) - _ALWAYS

@@ -4,7 +4,7 @@
 does all operations of one state, `workers.py` does so in several processes, `search.py` walks level by level, and
 `store.py` keeps what is done on disk. docs/explore.md says what is enumerated, what is merged, and why that is sound.
 
-This room may not know: the terminal, any core.
+Imports: fuzz.runs, properties, reference.
 """
 
 from .expand import Changed

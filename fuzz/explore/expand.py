@@ -183,7 +183,7 @@ class Expander:
         self, session: Session, path: tuple[Operation, ...], known: Iterable[int], result: Expansion
     ) -> Broken | None:
         """All lookups, one after the other; one by one if they break something together."""
-        lookups = list(self.space.lookups(known))
+        lookups = list(self.space.lookups(session, known))
         if not lookups:
             return None
         result.lookups += len(lookups)

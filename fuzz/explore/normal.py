@@ -23,7 +23,8 @@ from typing import Any
 
 from properties.session import Session
 from properties.target import Capability, Numbers, Renaming
-from reference import Judge, Line
+from reference import Judge
+from reference import Sequence as CachedSequence
 
 __all__ = ["DIGEST", "Normal"]
 
@@ -44,14 +45,14 @@ class Normal:
         data, known = min(forms, key=lambda form: form[0])
         return hashlib.blake2b(data, digest_size=DIGEST).digest(), known
 
-    def _renamings(self, session: Session) -> Iterator[tuple[Renaming, list[Line]]]:
+    def _renamings(self, session: Session) -> Iterator[tuple[Renaming, list[CachedSequence]]]:
         judge = session.judge
         steps = {id(passage): number for number, passage in enumerate(judge.in_flight)}
         signed = sorted(
-            ((_signature(judge, line, steps), line) for line in judge.lines.values()), key=lambda entry: entry[0]
+            ((_signature(judge, line, steps), line) for line in judge.sequences.values()), key=lambda entry: entry[0]
         )
         groups = [[line for _, line in group] for _, group in groupby(signed, key=lambda entry: entry[0])]
-        freed: list[Line] = []
+        freed: list[CachedSequence] = []
         for passage in judge.in_flight:
             for line, _, _ in passage.spans:
                 if line.freed and line not in freed:
@@ -66,7 +67,7 @@ class Normal:
                 seen.update(dict.fromkeys(line.table))
                 if line.pending is not None:
                     seen[line.pending[0]] = None
-                for _, cut in line.cut:
+                for _, cut in line.deferred:
                     seen.update(dict.fromkeys(cut))
             for passage in judge.in_flight:
                 for copy in passage.copies:
@@ -79,7 +80,7 @@ class Normal:
                 names[block] = number
             yield Renaming(names, tuple(seen), Numbers(), requests), lines
 
-    def _form(self, session: Session, renaming: Renaming, lines: list[Line]) -> tuple[bytes, Numbers]:
+    def _form(self, session: Session, renaming: Renaming, lines: list[CachedSequence]) -> tuple[bytes, Numbers]:
         judge = session.judge
         blocks, tokens = renaming.blocks, renaming.tokens
         place = {id(line): number for number, line in enumerate(lines)}
@@ -88,12 +89,12 @@ class Normal:
             (
                 [tokens[token] for token in line.tokens],
                 [blocks[block] for block in line.table],
-                (line.base, line.scheduled, line.computed, line.published, line.written_from),
+                (line.base, line.scheduled, line.computed, line.tables[0].published, line.tables[0].written_from),
                 judge.current(line),
                 line.freed,
                 line.namespace,
                 line.pending and (blocks[line.pending[0]], blocks[line.pending[1]], line.pending[2]),
-                [(steps[id(passage)], [blocks[block] for block in cut]) for passage, cut in line.cut],
+                [(steps[id(passage)], [blocks[block] for block in cut]) for passage, cut in line.deferred],
             )
             for line in lines
         ]
@@ -106,16 +107,16 @@ class Normal:
         ]
         published = []
         for block in renaming.order:
-            history = judge.published[block]
+            history = judge.blocks.published[block]
             if history is not None:
                 namespace, content = self._describe(judge, history)
                 published.append((blocks[block], namespace, [tokens[token] for token in content]))
-        owners = sorted([blocks[block] for block in some] for some in judge.owners.values() if len(some) > 1)
-        order = judge.predictor
+        owners = sorted([blocks[block] for block in some] for some in judge.blocks.owners.values() if len(some) > 1)
+        order = judge.blocks.predictor
         queues: Any = None
         if order is not None:
             queues = [blocks[block] for block in order.free], [blocks[block] for block in order.cached]
-        references = [judge.references[block] for block in renaming.order]
+        references = [judge.blocks.references[block] for block in renaming.order]
         # Version 2 of the format: later ones also tell which objects are shared, which is no part of the state.
         mine: Any = (references, shown, flights, published, owners, queues)
         return marshal.dumps((mine, session.target.canonical(renaming)), 2), tokens
@@ -129,7 +130,7 @@ class Normal:
 
 def _queues(session: Session) -> Sequence[int]:
     """Blocks that nobody holds, in the order in which they would be taken, as far as that is known."""
-    order = session.judge.predictor
+    order = session.judge.blocks.predictor
     if order is not None:
         return [*order.free, *order.cached]
     if Capability.INSPECT in session.target.capabilities:  # also where it is judged from the outside
@@ -138,7 +139,7 @@ def _queues(session: Session) -> Sequence[int]:
     return []
 
 
-def _signature(judge: Judge, line: Line, steps: dict[int, int]) -> tuple[Any, ...]:
+def _signature(judge: Judge, line: CachedSequence, steps: dict[int, int]) -> tuple[Any, ...]:
     """What can be said of a live request without names."""
     own: dict[int, int] = {}
     return (
@@ -146,15 +147,15 @@ def _signature(judge: Judge, line: Line, steps: dict[int, int]) -> tuple[Any, ..
         line.base,
         line.scheduled,
         line.computed,
-        line.published,
-        line.written_from,
+        line.tables[0].published,
+        line.tables[0].written_from,
         judge.current(line),
         line.namespace,
         line.pending[2] if line.pending is not None else -1,
-        [steps[id(passage)] for passage in line.flights],
-        [(steps[id(passage)], len(cut)) for passage, cut in line.cut],
-        [judge.references[block] for block in line.table],
+        [steps[id(passage)] for passage in line.in_flight],
+        [(steps[id(passage)], len(cut)) for passage, cut in line.deferred],
+        [judge.blocks.references[block] for block in line.table],
         [own.setdefault(token, len(own)) for token in line.tokens],
         # Which of a step's requests it is.
-        [[other is line for other, _, _ in passage.spans].index(True) for passage in line.flights],
+        [[other is line for other, _, _ in passage.spans].index(True) for passage in line.in_flight],
     )

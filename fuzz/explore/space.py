@@ -3,20 +3,19 @@
 Every choice that a caller has is enumerated, but for names, which carry no meaning: a new request takes the first free
 name, and of the tokens that occur nowhere in a state only the first is tried. Lengths are bounded by `max_tokens`,
 since a pool bounds blocks and not how often a caller tries.
-
-This room may not know: how states are searched, or compared.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from itertools import permutations, product
-from typing import Any
+from typing import Any, NamedTuple
 
 from properties.moves import NAMESPACES
 from properties.operations import (
+    OPERATIONS,
     UNKNOWN,
     Allocate,
     Append,
@@ -30,15 +29,15 @@ from properties.operations import (
     Operation,
     Reset,
     Truncate,
+    for_every_kind,
 )
 from properties.session import Session
 from properties.target import Capability
+from reference import Sequence as CachedSequence
 
 __all__ = ["KINDS", "NAMES", "BadSpace", "Space"]
 
 NAMES = "abcdefghijklmnopqrstuvwxyz"
-KINDS = ("append", "truncate", "fork", "free", "reset", "lookup")
-"""What `without` may leave out."""
 
 
 class BadSpace(ValueError):
@@ -96,13 +95,8 @@ class Space:
 
     def within(self, capabilities: frozenset[Capability]) -> Space:
         """As much of it as a target with `capabilities` can do."""
-        needs = {
-            "truncate": Capability.TRUNCATE,
-            "fork": Capability.FORK,
-            "reset": Capability.RESET,
-            "lookup": Capability.LOOKUP,
-        }
-        lacking = {kind for kind, capability in needs.items() if capability not in capabilities}
+        needs = {kind: OPERATIONS[kind].needs for kind in KINDS}
+        lacking = {kind for kind, needed in needs.items() if needed is not None and needed not in capabilities}
         return Space(
             self.configuration,
             self.alphabet,
@@ -118,68 +112,139 @@ class Space:
 
     def operations(self, session: Session, known: Iterable[int]) -> Iterator[Operation]:
         """Every operation in this state, in a fixed order. `known`: tokens that occur in it."""
-        judge, without = session.judge, self.without
-        lines = judge.lines
-        tokens = tuple(token for token in range(self.alphabet) if token in known)
-        name = next((name for name in NAMES if name not in lines), "")
-        room = len(lines) < self.requests
-        if room:
-            for prompt in _prompts(tokens, self.alphabet, self.longest):
-                for namespace in NAMESPACES[: self.namespaces]:
-                    yield Allocate(name, prompt, namespace)
-        for request, line in lines.items():
-            length = len(line.tokens)
-            if "append" not in without:
-                most = min(self.drafts, self.longest - length)
-                for new in _prompts(tokens, self.alphabet, most) if most > 0 else ():
-                    yield Append(request, new)
-                if self.placeholders and most > 0:
-                    yield Append(request, (UNKNOWN,))
-            if line.unnamed:
-                at = line.tokens.index(UNKNOWN)
-                for new in _prompts(tokens, self.alphabet, 1):
-                    yield Fill(request, at, new)
-            if "truncate" not in without:
-                for shorter in range(length - 1, line.base - 1, -1):
-                    yield Truncate(request, shorter)
-            if room and "fork" not in without:
-                yield Fork(request, name)
-            if "free" not in without:
-                yield Free(request)
-        if len(judge.in_flight) < self.steps:
-            step = judge.dispatched + 1
-            waiting = [
-                (request, len(line.tokens) - line.scheduled)
-                for request, line in lines.items()
-                if len(line.tokens) > line.scheduled
-            ]
-            for work in self._works(waiting):
-                yield Dispatch(step, work)
-        if judge.in_flight:
-            oldest = judge.in_flight[0]
-            yield Complete(next(number for number, (passage, _) in session.steps.items() if passage is oldest))
-        if "reset" not in without:
-            yield Reset()
+        state = self._state(session, known)
+        for kind, makes in _FIRST.items():
+            if kind not in self.without:
+                yield from makes(self, state)
+        each = [makes for kind, makes in _EACH.items() if kind not in self.without]
+        for request, sequence in session.judge.sequences.items():
+            for of_one in each:
+                yield from of_one(self, state, request, sequence)
+        for kind, makes in _LAST.items():
+            if kind not in self.without:
+                yield from makes(self, state)
 
-    def lookups(self, known: Iterable[int]) -> Iterator[Operation]:
+    def lookups(self, session: Session, known: Iterable[int]) -> Iterator[Operation]:
         """Everything that can be asked in this state: also what could not be allocated."""
-        if "lookup" in self.without:
-            return
-        tokens = tuple(token for token in range(self.alphabet) if token in known)
-        for prompt in _prompts(tokens, self.alphabet, self.longest):
-            for namespace in NAMESPACES[: self.namespaces]:
-                yield Lookup(prompt, namespace)
+        state = self._state(session, known)
+        for kind, makes in _ASKING.items():
+            if kind not in self.without:
+                yield from makes(self, state)
 
-    def _works(self, waiting: Sequence[tuple[str, int]]) -> Iterator[tuple[tuple[str, int], ...]]:
-        for size in range(1, len(waiting) + 1):
-            if self.whole_steps and 1 < size < len(waiting):
-                continue
-            if self.whole_steps and size > 1:
-                yield tuple(waiting)
-                continue
-            for chosen in permutations(waiting, size):
-                for counts in product(*(range(1, most + 1) for _, most in chosen)):
-                    yield tuple((request, count) for (request, _), count in zip(chosen, counts, strict=True))
+    def _state(self, session: Session, known: Iterable[int]) -> _State:
+        live = session.judge.sequences
+        name = next((name for name in NAMES if name not in live), "") if len(live) < self.requests else ""
+        return _State(session, tuple(token for token in range(self.alphabet) if token in known), name)
+
+
+class _State(NamedTuple):
+    """tokens: those that occur, in order. name: what a new request is called; "" if there may be none."""
+
+    session: Session
+    tokens: tuple[int, ...]
+    name: str
+
+
+# ---- one function a kind: every operation of it in a state -----------------------------------------------------------
+
+
+def _allocate(space: Space, state: _State) -> Iterator[Operation]:
+    if state.name:
+        for prompt in _prompts(state.tokens, space.alphabet, space.longest):
+            for namespace in NAMESPACES[: space.namespaces]:
+                yield Allocate(state.name, prompt, namespace)
+
+
+def _append(space: Space, state: _State, request: str, sequence: CachedSequence) -> Iterator[Operation]:
+    most = min(space.drafts, space.longest - len(sequence.tokens))
+    if most > 0:
+        for new in _prompts(state.tokens, space.alphabet, most):
+            yield Append(request, new)
+        if space.placeholders:
+            yield Append(request, (UNKNOWN,))
+
+
+def _fill(space: Space, state: _State, request: str, sequence: CachedSequence) -> Iterator[Operation]:
+    if sequence.num_placeholders:
+        at = sequence.tokens.index(UNKNOWN)
+        for new in _prompts(state.tokens, space.alphabet, 1):
+            yield Fill(request, at, new)
+
+
+def _truncate(space: Space, state: _State, request: str, sequence: CachedSequence) -> Iterator[Operation]:
+    for shorter in range(len(sequence.tokens) - 1, sequence.base - 1, -1):
+        yield Truncate(request, shorter)
+
+
+def _fork(space: Space, state: _State, request: str, sequence: CachedSequence) -> Iterator[Operation]:
+    if state.name:
+        yield Fork(request, state.name)
+
+
+def _free(space: Space, state: _State, request: str, sequence: CachedSequence) -> Iterator[Operation]:
+    yield Free(request)
+
+
+def _dispatch(space: Space, state: _State) -> Iterator[Operation]:
+    judge = state.session.judge
+    if len(judge.in_flight) < space.steps:
+        unscheduled = [
+            (request, len(sequence.tokens) - sequence.scheduled)
+            for request, sequence in judge.sequences.items()
+            if len(sequence.tokens) > sequence.scheduled
+        ]
+        for work in _works(unscheduled, space.whole_steps):
+            yield Dispatch(judge.dispatched + 1, work)
+
+
+def _complete(space: Space, state: _State) -> Iterator[Operation]:
+    in_flight = state.session.judge.in_flight
+    if in_flight:
+        steps = state.session.steps
+        yield Complete(next(number for number, (step, _) in steps.items() if step is in_flight[0]))
+
+
+def _reset(space: Space, state: _State) -> Iterator[Operation]:
+    yield Reset()
+
+
+def _lookup(space: Space, state: _State) -> Iterator[Operation]:
+    for prompt in _prompts(state.tokens, space.alphabet, space.longest):
+        for namespace in NAMESPACES[: space.namespaces]:
+            yield Lookup(prompt, namespace)
+
+
+def _works(unscheduled: Sequence[tuple[str, int]], whole: bool) -> Iterator[tuple[tuple[str, int], ...]]:
+    """What one step may schedule."""
+    for size in range(1, len(unscheduled) + 1):
+        if whole and 1 < size < len(unscheduled):
+            continue
+        if whole and size > 1:
+            yield tuple(unscheduled)
+            continue
+        for chosen in permutations(unscheduled, size):
+            for counts in product(*(range(1, most + 1) for _, most in chosen)):
+                yield tuple((request, count) for (request, _), count in zip(chosen, counts, strict=True))
+
+
+_Makes = Callable[[Space, _State], Iterator[Operation]]
+_FIRST: dict[str, _Makes] = {"allocate": _allocate}
+_EACH: dict[str, Callable[[Space, _State, str, CachedSequence], Iterator[Operation]]] = {
+    "append": _append,
+    "fill": _fill,
+    "truncate": _truncate,
+    "fork": _fork,
+    "free": _free,
+}
+"""Tried for each live request."""
+_LAST: dict[str, _Makes] = {"dispatch": _dispatch, "complete": _complete, "reset": _reset}
+_ASKING: dict[str, _Makes] = {"lookup": _lookup}
+"""What changes nothing: see `Space.lookups`."""
+
+_ENUMERATED = for_every_kind("fuzz.explore.space", {**_FIRST, **_EACH, **_LAST, **_ASKING})
+
+KINDS = tuple(kind for kind in _ENUMERATED if kind not in ("allocate", "dispatch", "complete", "fill"))
+"""What `without` may leave out."""
 
 
 @cache

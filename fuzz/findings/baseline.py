@@ -10,8 +10,6 @@
 Each entry carries its counterexample, so that a campaign can ask at its beginning what has become of it, and all
 signatures by which it was met. What is met in a way that is in no entry, but akin to a known one, is known as well, as
 long as the known one still fails; akin to what was mended, it is new.
-
-This room may not know: how findings are made, folders of findings.
 """
 
 from __future__ import annotations

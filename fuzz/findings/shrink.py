@@ -8,37 +8,24 @@ Four passes, repeated until none helps or the deadline is reached:
    operations at once, since equality is what matters in them; two operations made into one;
 3. the configuration: fewer blocks, smaller blocks (with all lengths scaled down alike), the full hash, the defaults;
 4. a re-search: short random episodes on pools of at most 5 blocks for the same property. Delta debugging alone is stuck
-   in
-   the story that it was given; a fresh short story is often shorter still.
+   in the story that it was given; a fresh short story is often shorter still.
+
+Here is the driver: which passes there are, in which order, and what is kept. What a pass tries is in `candidates`; how
+an operation becomes simpler is in its record (`properties.operations`).
 
 "Same" means the same property, charged by the same rules. Every candidate is a strict run: everything is compared after
 every operation, so that the last operation is the one at fault. What the drain phase did to show a fault is part of the
 list by then; it is drained again only where blocks that never come back are the fault itself.
 
 To ask whether two counterexamples are of one bug, `slipped` does the first three with any property accepted.
-
-This room may not know: any core, Hypothesis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
-from properties.operations import (
-    Allocate,
-    Append,
-    Complete,
-    Configuration,
-    Dispatch,
-    Fill,
-    Fork,
-    Free,
-    Lookup,
-    Operation,
-    Truncate,
-)
+from properties.operations import Configuration, Operation
 from properties.session import Session
 from properties.target import TargetFactory
 from reference import Release, Violation
@@ -46,6 +33,7 @@ from reference import Release, Violation
 from ..engines.walk import Limits, Walk
 from ..runs.counterexample import Counterexample, names
 from ..runs.perform import Run, perform
+from . import candidates
 
 __all__ = ["Shrunk", "shrink", "slipped"]
 
@@ -176,7 +164,7 @@ class _Shrinker:
         """The same with every step scheduling all that its requests have: what a removed operation had computed for
         others, they compute themselves."""
         return self.try_(configuration, operations) or self.take(
-            configuration, self.perform(configuration, lambda session: _filled(operations, session))
+            configuration, self.perform(configuration, lambda session: candidates.filled(operations, session))
         )
 
     def take(self, configuration: Configuration, run: Run) -> bool:
@@ -207,7 +195,7 @@ class _Shrinker:
         """All deterministic passes, until none helps."""
         while True:
             before = self.size()
-            self.try_(self.configuration, _with_own_names(self.operations))
+            self.try_(self.configuration, candidates.with_own_names(self.operations))
             self.without_requests()
             self.without_forks()
             self.fewer_operations()
@@ -217,21 +205,21 @@ class _Shrinker:
             self.plainer_configuration()
             if self.size() == before:
                 break
-        self.rename()
+        self.try_(self.configuration, candidates.with_plain_names(self.operations))
 
     def size(self) -> tuple[int, ...]:
-        return _size(self.configuration, self.operations)
+        return candidates.size(self.configuration, self.operations)
 
     def without_requests(self) -> None:
         for request in names(self.operations):
-            candidate = list(_without(self.operations, request))
+            candidate = candidates.without_request(self.operations, request)
             if len(candidate) < len(self.operations):
                 self.try_filled(self.configuration, candidate)
 
     def without_forks(self) -> None:
         """A fork's child and its parent made one."""
-        for fork in [operation for operation in self.operations if isinstance(operation, Fork)]:
-            self.try_filled(self.configuration, list(_as_one(self.operations, fork)))
+        for fork in candidates.forks(self.operations):
+            self.try_filled(self.configuration, candidates.as_one(self.operations, fork))
 
     def fewer_operations(self) -> None:
         chunk = max(1, len(self.operations) // 2)
@@ -252,7 +240,7 @@ class _Shrinker:
     def plainer_values(self) -> None:
         at = 0
         while at < len(self.operations):
-            for plainer in _plainer(self.operations[at]):
+            for plainer in self.operations[at].plainer():
                 candidate = self.operations.copy()
                 candidate[at] = plainer
                 if self.try_(self.configuration, candidate):
@@ -265,61 +253,42 @@ class _Shrinker:
         """Two steps of a request made into one, an append into the prompt or another append."""
         changed = True
         while changed:
-            changed = any(self.try_(self.configuration, candidate) for candidate in _merged(self.operations))
+            changed = any(self.try_(self.configuration, candidate) for candidate in candidates.merged(self.operations))
 
     def plainer_everywhere(self) -> None:
         """One namespace for another, one token for another, a shorter common beginning, in all operations at once."""
-        spaces = {space: None for operation in self.operations if (space := getattr(operation, "namespace", ()))}
-        for space in spaces:
-            self.try_(
-                self.configuration,
-                [
-                    replace(operation, namespace=())
-                    if isinstance(operation, (Lookup, Allocate)) and operation.namespace == space
-                    else operation
-                    for operation in self.operations
-                ],
-            )
+        for space in candidates.namespaces(self.operations):
+            self.try_(self.configuration, candidates.without_namespace(self.operations, space))
         for count in sorted({self.configuration.block_size, 1}, reverse=True):
             size = None
             while size != self.size():  # a list without prompts stays the same
                 size = self.size()
-                shorter = [_without_beginning(operation, count) for operation in self.operations]
+                shorter = [operation.without_beginning(count) for operation in self.operations]
                 for fewer in range(4):  # blocks that the shorter prompts do not need may be what made the pool full
                     blocks = self.configuration.num_blocks - fewer
                     if blocks > 0 and self.try_filled(replace(self.configuration, num_blocks=blocks), shorter):
                         break
-        for token in sorted(_tokens(self.operations), reverse=True):
+        for token in sorted(candidates.tokens(self.operations), reverse=True):
             for plainer in range(min(token, 3)):
-                if self.try_(
-                    self.configuration, [_with_token(operation, token, plainer) for operation in self.operations]
-                ):
+                candidate = [operation.with_token(token, plainer) for operation in self.operations]
+                if self.try_(self.configuration, candidate):
                     break
 
     def plainer_configuration(self) -> None:
         changed = True
         while changed:
             changed = False
-            for configuration in _plainer_configurations(self.configuration):
+            for configuration in candidates.plainer_configurations(self.configuration):
                 old = self.configuration
                 changed = self.try_(configuration, self.operations.copy())
                 if configuration.block_size * configuration.num_blocks < old.block_size * old.num_blocks:
                     for up in (False, True):
                         changed = changed or self.try_filled(
-                            configuration, _scaled(self.operations, old, configuration, up)
+                            configuration, candidates.scaled(self.operations, old, configuration, up)
                         )
                 changed = changed and self.configuration != old  # a core may not take what it is offered
                 if changed:
                     break
-
-    def rename(self) -> None:
-        """Requests a, b, c and steps 1, 2, 3 in the order of their appearance."""
-        requests = {old: chr(ord("a") + index) for index, old in enumerate(names(self.operations)) if index < 26}
-        steps: dict[int, int] = {}
-        for operation in self.operations:
-            if isinstance(operation, (Dispatch, Complete)):
-                steps.setdefault(operation.step, len(steps) + 1)
-        self.try_(self.configuration, [_renamed(operation, requests, steps) for operation in self.operations])
 
     def search(self, episodes: int) -> None:
         """Short episodes on small pools, seeded by the counterexample's own seed.
@@ -376,218 +345,3 @@ _ENOUGH = 20
 """Failing episodes in a row that reduced to nothing shorter."""
 
 _SMALL = Limits(max_blocks=5, max_block_size=4, long_episodes=False)
-
-
-def _size(configuration: Configuration, operations: Sequence[Operation]) -> tuple[int, ...]:
-    """What "shorter" means: operations, then tokens and entries, then the pool."""
-    tokens = sum(
-        len(getattr(operation, "tokens", ())) + len(getattr(operation, "work", ())) for operation in operations
-    )
-    values = sum(
-        sum(token for token in getattr(operation, "tokens", ()) if type(token) is int and token > 0)
-        + len(getattr(operation, "namespace", ()))
-        + (getattr(operation, "match", None) is not None)
-        for operation in operations
-    )
-    return (
-        len(operations),
-        tokens,
-        configuration.num_blocks + configuration.block_size,
-        values,
-        128 - configuration.hash_bits,
-        configuration.reuse != "last_block",
-    )
-
-
-def _without(operations: Sequence[Operation], request: str) -> Iterator[Operation]:
-    for operation in operations:
-        if isinstance(operation, Dispatch):
-            work = tuple(entry for entry in operation.work if entry[0] != request)
-            if work or not operation.work:
-                yield replace(operation, work=work)
-        elif getattr(operation, "request", None) != request and getattr(operation, "child", None) != request:
-            yield operation
-
-
-def _filled(operations: Sequence[Operation], session: Session) -> Iterator[Operation]:
-    lines = session.judge.lines
-    for operation in operations:
-        if isinstance(operation, Dispatch):
-            work = [
-                (name, len(lines[name].tokens) - lines[name].scheduled) if name in lines else (name, count)
-                for name, count in operation.work
-            ]
-            operation = replace(operation, work=tuple((name, count) for name, count in work if count))
-        yield operation
-
-
-def _plainer(operation: Operation) -> Iterator[Operation]:
-    """Simpler operations of the same kind, simplest first."""
-    if isinstance(operation, Dispatch):
-        for index in range(len(operation.work)):
-            if len(operation.work) > 1:
-                yield replace(operation, work=operation.work[:index] + operation.work[index + 1 :])
-            request, count = operation.work[index]
-            for fewer in sorted({1, count // 2, count - 1}):
-                if 0 < fewer < count:
-                    changed = (request, fewer)
-                    yield replace(operation, work=(*operation.work[:index], changed, *operation.work[index + 1 :]))
-    if isinstance(operation, (Lookup, Allocate)) and operation.namespace:
-        yield replace(operation, namespace=())
-    if isinstance(operation, (Lookup, Allocate)) and operation.match is not None:
-        yield replace(operation, match=None)
-    if isinstance(operation, (Lookup, Allocate, Append)):
-        tokens = tuple(operation.tokens)
-        for shorter in sorted({1, len(tokens) // 2, len(tokens) - 1}):
-            if 0 < shorter < len(tokens):
-                yield replace(operation, tokens=tokens[:shorter])
-        if any(type(token) is int and token > 0 for token in tokens):
-            yield replace(operation, tokens=tuple(0 if type(token) is int and token > 0 else token for token in tokens))
-            for index, token in enumerate(tokens):
-                if type(token) is int and token > 0:
-                    yield replace(operation, tokens=(*tokens[:index], 0, *tokens[index + 1 :]))
-                    if token > 1:
-                        yield replace(operation, tokens=(*tokens[:index], 1, *tokens[index + 1 :]))
-    if isinstance(operation, Truncate) and operation.length > 0:
-        yield replace(operation, length=operation.length - 1)
-
-
-def _plainer_configurations(configuration: Configuration) -> Iterator[Configuration]:
-    simpler: tuple[tuple[str, tuple[Any, ...]], ...] = (
-        ("hash_bits", (128, 0)),
-        ("reuse", ("last_block",)),
-        ("caching", (True,)),
-        ("num_blocks", (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)),
-        ("block_size", (1, 2, 3, 4)),
-    )
-    for name, values in simpler:
-        present = getattr(configuration, name)
-        for value in values:
-            if value == present:
-                break
-            if type(value) is int and name != "hash_bits" and value > present:
-                break
-            yield replace(configuration, **{name: value})
-
-
-def _merged(operations: Sequence[Operation]) -> Iterator[list[Operation]]:
-    """Lists with one operation less (or two), in which another does both their work."""
-    for later, second in enumerate(operations):
-        if isinstance(second, Append):
-            for earlier in range(later - 1, -1, -1):
-                first = operations[earlier]
-                if isinstance(first, (Allocate, Append)) and first.request == second.request:
-                    longer = replace(first, tokens=(*first.tokens, *second.tokens))
-                    yield [*operations[:earlier], longer, *operations[earlier + 1 : later], *operations[later + 1 :]]
-                    break
-        elif isinstance(second, Dispatch) and len(second.work) == 1:
-            request, count = second.work[0]
-            for earlier in range(later - 1, -1, -1):
-                first = operations[earlier]
-                if isinstance(first, Dispatch) and request in dict(first.work):
-                    work = tuple((name, own + count if name == request else own) for name, own in first.work)
-                    rest = [
-                        operation
-                        for operation in operations[earlier + 1 :]
-                        if operation is not second
-                        and not (isinstance(operation, Complete) and operation.step == second.step)
-                    ]
-                    yield [*operations[:earlier], Dispatch(first.step, work), *rest]
-                    break
-
-
-def _as_one(operations: Sequence[Operation], fork: Fork) -> Iterator[Operation]:
-    for operation in operations:
-        if isinstance(operation, Dispatch):
-            work = {fork.request if name == fork.child else name: count for name, count in operation.work}
-            yield replace(operation, work=tuple(work.items()))
-        elif isinstance(operation, Fork):
-            names = [fork.request if name == fork.child else name for name in (operation.request, operation.child)]
-            if names[0] != names[1]:
-                yield Fork(*names)
-        elif isinstance(operation, (Allocate, Append, Fill, Truncate, Free)) and operation.request == fork.child:
-            yield replace(operation, request=fork.request)
-        else:
-            yield operation
-
-
-def _with_own_names(operations: Sequence[Operation]) -> list[Operation]:
-    """No name twice: where one was used again, the operations that freed it were needed only for that."""
-    current: dict[str, str] = {}
-
-    def new(name: str) -> str:
-        current[name] = f"{name}/{len(current)}" if name not in current else f"{current[name]}'"
-        return current[name]
-
-    renamed: list[Operation] = []
-    for operation in operations:
-        if isinstance(operation, Allocate):
-            operation = replace(operation, request=new(operation.request))
-        elif isinstance(operation, Fork):
-            operation = Fork(current.get(operation.request, operation.request), new(operation.child))
-        elif isinstance(operation, Dispatch):
-            operation = replace(operation, work=tuple((current.get(name, name), n) for name, n in operation.work))
-        elif isinstance(operation, (Append, Fill, Truncate, Free)):
-            operation = replace(operation, request=current.get(operation.request, operation.request))
-        renamed.append(operation)
-    return renamed
-
-
-def _without_beginning(operation: Operation, count: int) -> Operation:
-    if isinstance(operation, (Lookup, Allocate)):
-        return replace(operation, tokens=tuple(operation.tokens)[count:] or tuple(operation.tokens)[-1:])
-    return replace(operation, length=operation.length - count) if isinstance(operation, Truncate) else operation
-
-
-def _tokens(operations: Sequence[Operation]) -> set[int]:
-    return {
-        token
-        for operation in operations
-        if len(tokens := getattr(operation, "tokens", ())) <= 256
-        for token in tokens
-        if type(token) is int and token > 0
-    }
-
-
-def _with_token(operation: Operation, token: int, plainer: int) -> Operation:
-    if not isinstance(operation, (Lookup, Allocate, Append, Fill)) or len(operation.tokens) > 256:
-        return operation
-    return replace(operation, tokens=tuple(plainer if own == token else own for own in operation.tokens))
-
-
-def _scaled(operations: Sequence[Operation], old: Configuration, new: Configuration, up: bool) -> list[Operation]:
-    """All lengths scaled from the old block size to the new, rounded up or down, and cut to what the new pool can
-    hold.
-    """
-
-    def scale(count: int) -> int:
-        scaled = -(-count * new.block_size // old.block_size) if up else count * new.block_size // old.block_size
-        return max(scaled, min(count, 1))
-
-    room = new.num_blocks * new.block_size
-    scaled: list[Operation] = []
-    for operation in operations:
-        if isinstance(operation, (Lookup, Allocate, Append)):
-            operation = replace(operation, tokens=tuple(operation.tokens)[: min(scale(len(operation.tokens)), room)])
-        elif isinstance(operation, Dispatch):
-            operation = Dispatch(operation.step, tuple((name, min(scale(n), room)) for name, n in operation.work))
-        elif isinstance(operation, Truncate):
-            operation = Truncate(operation.request, scale(operation.length))
-        scaled.append(operation)
-    return scaled
-
-
-def _renamed(operation: Operation, requests: dict[str, str], steps: dict[int, int]) -> Operation:
-    if isinstance(operation, Dispatch):
-        work = tuple((requests.get(request, request), count) for request, count in operation.work)
-        return Dispatch(steps[operation.step], work)
-    if isinstance(operation, Complete):
-        return Complete(steps[operation.step])
-    changes = {
-        name: requests.get(value, value)
-        for name in ("request", "child")
-        if (value := getattr(operation, name, None)) is not None
-    }
-    if isinstance(operation, Fork):
-        return Fork(changes["request"], changes["child"])
-    return replace(operation, **changes) if changes else operation

@@ -7,8 +7,6 @@ names, ids, lists, addresses, paths. Never in it: seeds, line numbers, sizes, ho
 One bug has several signatures: it is met by several operations, breaks several properties, in several configurations.
 Each of these is a *symptom*, and `akin` says which symptoms are taken for one bug. That is a guess from outside, by
 three signs (docs/campaigns.md has how often each way of being wrong was measured).
-
-This room may not know: files of findings, baselines, any core.
 """
 
 from __future__ import annotations
@@ -174,7 +172,7 @@ def symptom_of(
 ) -> Symptom:
     """The symptom of a counterexample that was shrunk, perhaps to the end. end: what `shrink.slipped` made of it.
     O(operations)."""
-    kinds = sorted("allocate" if operation.op == "lookup" else operation.op for operation in found.operations)
+    kinds = sorted(operation.counts_as or operation.op for operation in found.operations)
     leads_to = signature_of(end) if end is not None else None
     return Symptom(signature or signature_of(found), leads_to, tuple(kinds), shrunk)
 

@@ -10,8 +10,6 @@
         README.md             all of this for a person
 
 The counterexample is written first: a directory with nothing but that is a finding, too.
-
-This room may not know: campaigns, workers, the terminal.
 """
 
 from __future__ import annotations

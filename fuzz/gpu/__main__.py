@@ -1,8 +1,6 @@
-"""One worker: `python -m fuzz.gpu REQUEST`, started by `python -m fuzz gpu`, which says in JSON what is to be done.
+"""One worker: `python -m fuzz.gpu REQUEST`. `python -m fuzz gpu` starts it and tells it in JSON what to do.
 
-Exit statuses: 0 all parts were seen to, 4 no device, 70 the device was lost, others as the process died.
-
-This room may not know: what is done with the results.
+Exit statuses: 0 all parts were done or skipped, 4 no device, 70 the device was lost, others as the process died.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ __all__ = ["main"]
 
 
 def main(request: str) -> int:
-    """Do what is asked for; returns the exit status."""
+    """Do what the request asks for; returns the exit status."""
     asked = json.loads(request)
     console = Console(highlight=False, stderr=bool(asked["quiet"]))
     until = time.monotonic() + asked["until"] - time.time()

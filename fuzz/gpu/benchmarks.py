@@ -1,12 +1,10 @@
-"""How fast the kernels are, beside what the device can do at all and beside torch's own attention on the same data.
+"""How fast the kernels are, compared with the limits of the device and with torch's own attention on the same data.
 
-Decode is a matter of bytes: those of K and V, over the time, against what a copy reads and writes in a second. Prefill
-is a matter of products: 4 D for each visible pair and query head, over the time.
+Decode is limited by bytes: the bytes of K and V over the time, compared with the bytes that a copy reads and writes in
+a second. Prefill is limited by products: 4 D for each visible pair and query head, over the time.
 
-torch's attention gets contiguous copies of the same keys and values. Its outputs must agree with ours, so that nobody
-is timed doing something else.
-
-This room may not know: bits.
+torch's attention gets contiguous copies of the same keys and values. Its outputs must agree with ours, so that both do
+the same work.
 """
 
 from __future__ import annotations
@@ -32,13 +30,13 @@ from .sizes import Decode, Format, Prefill
 __all__ = ["run_decode", "run_moves", "run_prefill", "run_rates", "run_tax"]
 
 _ENOUGH = 512 * 10**6
-"""Bytes that the calls of one measurement touch together, so that no cache holds them."""
+"""Bytes that the calls of one measurement touch together. No cache holds so many."""
 
 _ONE_LEAF = 2**20
 """Tokens of a leaf that no sequence here fills."""
 
 _APART = {torch.float32: 256.0, torch.float16: 16.0, torch.bfloat16: 16.0}
-"""Half ulps that our outputs and SDPA's may be apart: what both may be off, and more, since only ours is judged."""
+"""Half ulps that our outputs and SDPA's may be apart: the errors of both, and more, since only ours is judged."""
 
 _MATH = 2**27
 """Scores up to which SDPA's math back end, which keeps them all, is asked."""
@@ -146,7 +144,7 @@ def _ahead(context: Context, shapes: Sequence[Decode | Prefill]) -> None:
         return
     calls: list[Call] = []
     for shape in shapes:
-        with contextlib.suppress(Exception):  # the shape itself will say it
+        with contextlib.suppress(Exception):  # the shape itself will report it
             pool = _pool(context, shape, (1000, 600), 1)
             segments = _last(pool) if isinstance(shape, Decode) else pool.whole()
             plan = pool.plan(segments, schedule="split")
@@ -258,7 +256,7 @@ def _beside(
         if repeated and shape.group == 1:
             break
         try:
-            # Repeated heads are made once, outside of what is timed; they are more bytes to read.
+            # Repeated heads are made once, outside the timing. They are more bytes to read.
             data = (
                 [tuple(plane.repeat_interleave(shape.group, 1) for plane in pair) for pair in planes[:1]]
                 if repeated
@@ -514,7 +512,7 @@ def _copy(context: Context, name: str, layers: int, pairs: int) -> dict[str, Any
     bytes_ = 2 * pairs * config.bytes_per_block + 16 * pairs
     storage = KVStorage(config, context.device)
     order = np.random.default_rng(2).permutation(config.num_blocks).reshape(4, 2, pairs)
-    # The host's part, checks and an index sent to the device, is not what is timed.
+    # The host's part (checks, and an index sent to the device) is not timed.
     launches: list[Launch] = []
     for sources, destinations in order.tolist():
         with recorded() as seen:
@@ -543,10 +541,10 @@ def _moved(context: Context, name: str, bytes_: int, timing: Timing) -> dict[str
 
 
 def _guarded(context: Context, name: str, act: Callable[..., Any], *arguments: Any) -> Any:
-    """What `act` returns; None if it failed, which is noted as a failed check: these shapes are supported."""
+    """What `act` returns. None if it failed: that is noted as a failed check, since these shapes are supported."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # SDPA's, on what it cannot do; its errors are noted
+            warnings.simplefilter("ignore", UserWarning)  # from SDPA, for what it cannot do; errors are noted
             return act(context, *arguments)
     except torch.cuda.OutOfMemoryError as error:
         context.release()

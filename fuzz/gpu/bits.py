@@ -1,12 +1,10 @@
-"""One data set, many schedules: whatever is not allowed to matter is varied, and the float32 outputs are compared as
-int32, on the device.
+"""One data set, many schedules. Everything that may not move a bit is varied, and outputs are compared on the device.
 
-float32, since in 16 bits most differences are rounded away. The output of the base run (whole prompts, one batch, no
-row split) is held to float64 first, on a sample: equal bits of wrong numbers would prove nothing.
+Outputs are float32, compared as int32: in 16 bits most differences are rounded away. First the output of the base run
+(whole prompts, one batch, no row split) is compared with float64, on a sample: equal bits of wrong numbers would prove
+nothing.
 
-A *row-head* is one query row of one head: D numbers that are equal or not. Counted are comparisons, by axis.
-
-This room may not know: speed, tolerances.
+A *row-head* is one query row of one head: D numbers that are equal or not. Comparisons are counted by axis.
 """
 
 from __future__ import annotations
@@ -103,7 +101,7 @@ class _Subject:
         self.attend(self.world, self.world.whole(), self.base, schedule="direct")
 
     def outputs(self, rows: int) -> torch.Tensor:
-        """float32 [rows, query heads, D], of NaN, so that what is not written shows."""
+        """float32 [rows, query heads, D], filled with NaN, so that an unwritten row shows."""
         spec = self.world.spec
         return torch.full((rows, spec.num_heads, spec.head_dim), torch.nan, device=self.world.device)
 
@@ -140,7 +138,7 @@ class _Subject:
         wrong = differing(out, self.base, rows)
         self.tally.add(self.setting.name, axis, len(rows) * self.world.spec.num_heads, wrong, what)
 
-    # ---- what may be asked of a sequence
+    # ---- which positions a batch may have of a sequence
 
     def cut(self, most: int) -> list[Segment]:
         """Every sequence in up to `most` pieces, cut anywhere."""
@@ -163,7 +161,7 @@ class _Subject:
 
 
 def _steps(subject: _Subject) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Every axis once, as (axis, what to do). The random numbers go on, so that another round is another one."""
+    """Every axis once, as (axis, what to do). The random numbers go on, so that every round is a new one."""
     whole = subject.world.whole()
     same = partial(subject.compare, segments=whole)
     for how in ("split", "auto", "mixed"):
@@ -200,7 +198,7 @@ def _chunks(subject: _Subject, most: int) -> None:
 
 
 def _order(subject: _Subject) -> None:
-    """Some pieces, in another order and company."""
+    """Some pieces, in another order and with other neighbours."""
     count = int(subject.rng.integers(1, 4 * len(subject.world.lengths)))
     pieces = subject.shuffled(subject.cut(6))[:count]
     subject.compare("order", f"{len(pieces)} pieces in another order", pieces)
@@ -267,7 +265,7 @@ def _room(plans: Sequence[Plan], spare: int) -> Room:
 
 
 def _padded(subject: _Subject, pieces: Sequence[Segment], rows: int) -> torch.Tensor:
-    """Queries of these pieces; rows beyond them are NaN, which nobody may read."""
+    """Queries of these pieces. Rows beyond them are NaN: no program may read them."""
     world = subject.world
     spec = world.spec
     queries = torch.full(
@@ -340,7 +338,7 @@ def _conversion(subject: _Subject) -> None:
 
 
 def _strangers(subject: _Subject) -> None:
-    """Finite numbers instead of NaN in every slot of nobody: what reads them with a weight of 0 is seen by neither."""
+    """Finite numbers instead of NaN in every slot that nobody owns. A read with weight 0 shows with neither filling."""
     world = subject.world
     raw = world.storage.data.view(torch.uint8)
     raw.fill_(0x3C)
@@ -422,7 +420,7 @@ def _one_setting(context: Context, setting: Setting, tally: Tally, seconds: floa
         calls = [partial(subject.compare, "", "", both, schedule="split") for both in (small, subject.world.whole())]
         for tiling in setting.tilings:
             calls.append(partial(subject.compare, "", "", small, tiles=(tiling,), schedule="split"))
-        scratch, subject.tally = subject.tally, Tally()  # what is only compiled counts for nothing
+        scratch, subject.tally = subject.tally, Tally()  # a run that only compiles does not count
         compile_ahead(calls, context.device)
         subject.tally = scratch
     done = 0

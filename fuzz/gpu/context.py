@@ -1,7 +1,4 @@
-"""What a part is given: the device, the sizes, a stopwatch, its time, and where to put what it finds.
-
-This room may not know: what any part does.
-"""
+"""What a part is given: the device, the sizes, a stopwatch, its time, and the results to write into."""
 
 from __future__ import annotations
 
@@ -52,13 +49,13 @@ class Context:
             self.say(f"[bold red]failed:[/] {escape(name)}: {escape(said)}")
 
     def release(self) -> None:
-        """Give memory that nobody holds back to the device."""
+        """Return unused memory to the device."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
     @property
     def free(self) -> int:
-        """Bytes of the device's memory that are free; on the CPU more than any test takes."""
+        """Free bytes of the device's memory; on the CPU more than any test takes."""
         if self.device.type != "cuda":
             return 2**40
         return int(torch.cuda.mem_get_info(self.device)[0])

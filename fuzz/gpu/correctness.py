@@ -1,10 +1,8 @@
-"""Every kernel against float64, on data that a wrong bound would spoil.
+"""Every kernel against float64, on data that makes a wrong bound visible.
 
 Each case is one step over sequences of unlike lengths: single rows, chunks in the middle of a tile, whole prompts.
 Blocks are in random order, and every slot that belongs to no token is filled with 0xFF bytes, a NaN in every dtype.
 Cases cover all pairs of dtypes, head dims, groups, block sizes, masks and schedules, in no particular order.
-
-This room may not know: speed.
 """
 
 from __future__ import annotations
@@ -241,13 +239,13 @@ def _bytes(cache: torch.Tensor, world: World) -> torch.Tensor:
 
 
 def _reraise_if_broken(context: Context) -> None:
-    """After some errors nothing works on a CUDA device any more; then there is no next case."""
+    """After some errors a CUDA device does nothing any more. Then there is no next case."""
     if context.device.type == "cuda":
         torch.cuda.synchronize(context.device)
 
 
 def _tags_and_copies(context: Context) -> None:
-    """audit finds a wrong block and nothing else; copy copies these blocks and no others."""
+    """`audit` finds a wrong block and nothing else. `copy` copies these blocks and no others."""
     sizes = context.sizes
     spec = AttentionSpec(2, 2, 64)
     world = World(

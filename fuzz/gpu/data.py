@@ -2,8 +2,6 @@
 
 A `Pool` has the cache and the block tables; a `World` also keeps what was written there, and queries for every position
 of every sequence, so that each row of each batch can be compared with the same row of any other.
-
-This room may not know: what is compared or measured.
 """
 
 from __future__ import annotations
@@ -94,7 +92,7 @@ class Pool:
             array("i", order[end - count : end].tobytes()) for count, end in zip(needed, ends.tolist(), strict=True)
         ]
         if device.type == "cuda":
-            torch.cuda.empty_cache()  # what the allocator holds back is not free for the storage's own check
+            torch.cuda.empty_cache()  # what the allocator holds back does not count as free in the storage's check
         self.storage = KVStorage(
             StorageConfig(layers, num_blocks, block_size, spec.num_kv_heads, spec.head_dim, fmt.storage),
             device,
@@ -195,7 +193,7 @@ class Pool:
         )
 
     def fill(self, seed: int = 0) -> None:
-        """Normal numbers in every slot of every layer, for what is only timed."""
+        """Normal numbers in every slot of every layer, for shapes that are only timed."""
         generator = torch.Generator(self.device).manual_seed(seed)
         data = self.storage.data
         flat = data.view(-1)
@@ -232,7 +230,7 @@ class Pool:
 class World(Pool):
     """A pool of one layer whose content is known: every sequence is written, each position has a query.
 
-    written: whether it is so already, or will be by a call of `write`.
+    written: whether the tokens are stored already; else call `write`.
     like: another world with the same content elsewhere: its tokens are written to this one's blocks.
     queries [tokens, query heads, D]; keys, values [tokens, kv heads, D], as they were given to `store_kv`.
     """
@@ -280,7 +278,7 @@ class World(Pool):
         store_kv(self.keys, self.values, storage.keys(0), storage.values(0), self.slots, scales=scales, **tags)
 
     def stored(self) -> list[torch.Tensor]:
-        """What the cache should hold of K and V, [tokens, kv heads, D], of its dtype: by torch's own conversion."""
+        """The K and V that the cache should hold, [tokens, kv heads, D], in its dtype: by torch's own conversion."""
         scales = self.storage.scales
         if scales is None:
             return [self.keys, self.values]
@@ -358,7 +356,7 @@ def half_ulps(out: torch.Tensor, right: torch.Tensor, dtype: torch.dtype) -> tor
 
 
 def unused_are_poisoned(world: World) -> int:
-    """How many slots outside of the written ones hold anything else than 0xFF bytes, keys and values counted alike."""
+    """How many slots that were not written hold anything but 0xFF bytes; keys and values are counted alike."""
     config = world.storage.config
     used = torch.zeros(config.num_blocks * config.block_size, dtype=torch.bool, device=world.device)
     used[world.slots] = True

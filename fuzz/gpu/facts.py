@@ -1,8 +1,6 @@
-"""What device this is, and which software: so that a number can be read a year later.
+"""Which device and which software this is, so that a number still means something a year later.
 
-Whatever cannot be found out is left out; nothing here is needed for anything else.
-
-This room may not know: what is measured.
+A fact that cannot be found out is left out. Nothing else depends on these facts.
 """
 
 from __future__ import annotations
@@ -61,10 +59,10 @@ def facts(device: torch.device) -> dict[str, Any]:
 
 
 def clocks(device: torch.device) -> dict[str, str]:
-    """What nvidia-smi says of clocks, power and temperature just now, in its own words; {} where it says nothing."""
+    """What nvidia-smi says of clocks, power and temperature just now, in its own words; {} if it fails."""
     index = torch.cuda.current_device() if device.index is None else device.index
     uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    for chosen in ([f"GPU-{uuid}"] if uuid else []) + [str(index)]:  # the index may be another's: CUDA_VISIBLE_DEVICES
+    for chosen in ([f"GPU-{uuid}"] if uuid else []) + [str(index)]:  # with CUDA_VISIBLE_DEVICES the index may differ
         try:
             said = subprocess.run(
                 ["nvidia-smi", "-i", chosen, f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader"],

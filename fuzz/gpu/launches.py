@@ -1,9 +1,7 @@
-"""kvcore's kernel launches, taken down as they happen: to launch one again by itself, or to compile many at once.
+"""Records kvcore's kernel launches, to launch one again by itself or to compile many at once.
 
-A call from the host checks its arguments, sends indices to the device, and launches. What is timed is the last alone,
-and what is compiled ahead is not launched at all.
-
-This room may not know: what is launched.
+A call from the host checks its arguments, sends indices to the device, and launches. Only the launch is timed. Kernels
+that are compiled ahead are not launched at all.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ class Launch:
 
 
 class _Recording:
-    """Stands for a kernel in its module."""
+    """Takes the place of a kernel in its module."""
 
     def __init__(self, kernel: Any, seen: list[Launch], launching: bool) -> None:
         self._kernel = kernel
@@ -72,8 +70,8 @@ def recorded(launching: bool = True) -> Iterator[list[Launch]]:
 def compile_ahead(calls: Sequence[Callable[[], object]], device: torch.device) -> int:
     """Compile what these calls would launch, on all cores of the host. Returns how many launches were looked at.
 
-    Nothing is launched, so what the calls return means nothing. What does not compile is left to the call itself to
-    find out. Where Triton cannot do it, nothing happens.
+    Nothing is launched, so what the calls return means nothing. A kernel that does not compile is left to the call
+    itself. Where Triton cannot compile ahead, nothing happens.
     """
     if device.type != "cuda":
         return 0

@@ -1,15 +1,14 @@
 """How long a call takes on the device: events, warm-up, medians, cold caches, graphs.
 
-- Every time is a median over rounds; things that are compared take turns in the same rounds, so that a clock that
-  drifts drifts for all of them.
-- What is short is captured into a CUDA graph, often enough for a replay of a few milliseconds: otherwise the host's
-  launches would be timed. What cannot be captured is launched behind a spinning kernel, which gives the host a lead.
-- A cache must not answer for the memory. A caller gives several calls on different data, which are run in turn; where
-  they touch less than 200 MB together, 256 MB are written before each measurement.
+- Every time is a median over rounds. Calls that are compared take turns in the same rounds, so that a drifting clock
+  drifts for all of them.
+- A short call is captured into a CUDA graph, often enough for a replay of a few milliseconds. Otherwise the launches of
+  the host would be timed. A call that cannot be captured is launched behind a spinning kernel, which gives the host a
+  lead.
+- A cache must not hide the memory. A caller gives several calls on different data, and they run in turn. If they touch
+  less than 200 MB together, 256 MB are written before each measurement.
 
-On the CPU it is a wall clock around one call: enough to run through everything.
-
-This room may not know: what is measured.
+On the CPU it is a wall clock around one call: enough to run through all the code.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ class Timing:
 
 
 class _Entrant:
-    """What is measured at once: calls in turn, or the graph of them."""
+    """One unit of measurement: calls in turn, or the graph of them."""
 
     def __init__(self, calls: Sequence[Call]) -> None:
         self.calls = calls
@@ -85,7 +84,7 @@ class _Entrant:
 class Stopwatch:
     """Times calls on one device.
 
-    seconds: about how long one measurement may take. complaints: what did not work as it should have, in words.
+    seconds: about how long one measurement may take. complaints: sentences about what did not work.
     """
 
     def __init__(self, device: torch.device, seconds: float = 0.4) -> None:
@@ -95,7 +94,7 @@ class Stopwatch:
         self._scratch: torch.Tensor | None = None
 
     def time(self, calls: Sequence[Call], *, working_set: int, graph: bool = True) -> Timing:
-        """How long one of `calls` takes. working_set: bytes that one of them touches, each others. See `race`."""
+        """How long one of `calls` takes. working_set: bytes that one call touches, each other ones. See `race`."""
         return self.race({"": calls}, working_set=working_set, graph=graph)[""]
 
     def race(
@@ -104,8 +103,8 @@ class Stopwatch:
         """How long a call of each takes, in turns.
 
         entrants: for each name, calls that do the same on different data. working_set: bytes that each call touches.
-        graph: whether they may be captured. What a call raises comes through. A few times `seconds` for each entrant,
-        and compilation.
+        graph: whether they may be captured. An exception of a call passes through. A few times `seconds` for each
+        entrant, and compilation.
         """
         if self.device.type != "cuda":
             return {name: self._by_the_wall(calls) for name, calls in entrants.items()}
@@ -140,7 +139,7 @@ class Stopwatch:
         return Timing(each, each, each, 1, "wall clock")
 
     def _once(self, entrant: _Entrant) -> float:
-        """Seconds of one go, warm, roughly."""
+        """Seconds of one run, warm, roughly."""
         start, end = self._record(entrant, flush=False)
         torch.cuda.synchronize(self.device)
         return float(start.elapsed_time(end)) / 1000
@@ -168,7 +167,7 @@ class Stopwatch:
             wanted = _REPLAY / max(each * entrant.count, 1e-7)
             passes = max(min(round(wanted), _MOST_CALLS // entrant.count), 1)
         try:
-            # On another stream first, as torch asks for: what allocates lazily does so before the capture.
+            # On another stream first, as torch demands: lazy allocations then happen before the capture.
             make: Any = torch.cuda.Stream
             stream = make(self.device)
             stream.wait_stream(torch.cuda.current_stream(self.device))

@@ -1,7 +1,4 @@
-"""What there is to check and to measure, most important first, and how much of the time each may take.
-
-This room may not know: torch, or how a part does its work.
-"""
+"""The parts of a run, most important first, and the share of the time that each may take."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ class Name(str, Enum):
 
 
 class Part(NamedTuple):
-    """share: seconds of a run of eight minutes; what is left over goes to the parts after it."""
+    """share: seconds in a run of eight minutes. Unused time goes to the parts after it."""
 
     name: str
     share: float
@@ -49,7 +46,7 @@ PARTS = (
 
 
 class Goal(NamedTuple):
-    """A number that was aimed at. unit: what it is counted in; at_least: whether more is better.
+    """A target figure. unit: its unit; at_least: whether more is better.
 
     device: what the device's name must contain for the number to mean anything, or "" for all.
     """
@@ -84,11 +81,11 @@ GOALS = (
     Goal("copy", "copy 64 MB of blocks", 0.90, "of copy"),
     Goal("store-short", "store 128 tokens", 5, "us", at_least=False, device="H200"),
 )
-"""What the kernels were designed for. Missing one is no failed check; it is said."""
+"""What the kernels were designed for. A goal that is missed is no failed check; the report says so."""
 
 
 _RELATIVE = {"decode", "prefill", "tax", "moves"}
-"""Parts whose numbers mean little without what the device can do."""
+"""Parts whose numbers mean little without the device's own rates."""
 
 
 def chosen(only: Iterable[Name]) -> tuple[str, ...]:

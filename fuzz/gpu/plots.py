@@ -1,7 +1,4 @@
-"""The results as pictures, from the file alone.
-
-This room may not know: torch, devices, how anything was measured.
-"""
+"""The results as pictures, from the file alone."""
 
 from __future__ import annotations
 
@@ -49,7 +46,7 @@ def draw(results: Results, folder: Path) -> list[Path]:
 
 
 def _kind(row: dict[str, Any]) -> str:
-    """kvcore's rows by what is special about them, which the names say; SDPA's by back end."""
+    """kvcore's rows by the special feature that their names give; SDPA's by back end."""
     if row["who"] != "kvcore":
         return str(row["who"])
     first, *more = (word.strip() for word in row["name"].split(","))
@@ -58,7 +55,7 @@ def _kind(row: dict[str, Any]) -> str:
 
 
 def _decode(axes: Any, data: dict[str, Any]) -> bool:
-    """Bandwidth against the bytes of K and V, under what a copy reaches."""
+    """Bandwidth over the bytes of K and V, with the copy bandwidth as a line."""
     rows = [row for row in data["rows"] if row["part"] == "decode"]
     series: dict[str, list[tuple[float, float]]] = {}
     for row in rows:
@@ -83,7 +80,7 @@ def _decode(axes: Any, data: dict[str, Any]) -> bool:
 
 
 def _prefill(axes: Any, data: dict[str, Any]) -> bool:
-    """Rate against the prompt's length, under what a product of matrices reaches."""
+    """Rate over the prompt's length, with the rate of matrix products as a line."""
     rows = [row for row in data["rows"] if row["part"] == "prefill"]
     whole = [row for row in rows if not row["chunk"] and row["name"].startswith("1 x ") and "," not in row["name"]]
     series: dict[str, list[tuple[float, float]]] = {}
@@ -132,7 +129,7 @@ def _price(axes: Any, data: dict[str, Any]) -> bool:
 
 
 def _goals(axes: Any, data: dict[str, Any]) -> bool:
-    """Measured over aimed at; the other way round where less is better."""
+    """Measured over target, or target over measured where less is better."""
     goals = [
         goal for goal in data["goals"] if goal["measured"] is not None and goal["measured"] > 0 and goal["target"] > 0
     ]

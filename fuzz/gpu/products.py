@@ -1,7 +1,4 @@
-"""A product on the matrix units, by programs of any number of rows.
-
-This room may not know: torch, what is compared.
-"""
+"""A product on the matrix units, by programs of any number of rows."""
 
 # No `from __future__ import annotations`: Triton reads the annotations.
 # mypy: disable-error-code="import-untyped, untyped-decorator, no-untyped-def"
@@ -26,7 +23,7 @@ def products(
 ):
     """out = c + a @ b, float32: a [rows, INNER], b [INNER, COLUMNS], in steps of STEP along INNER.
 
-    CHAINED: what that gives, rounded to a's dtype, once more times b's transpose [COLUMNS, INNER], as attention does
+    CHAINED: the result, rounded to a's dtype, is multiplied by b's transpose [COLUMNS, INNER], as attention does
     with its weights; out is [rows, INNER] then.
     """
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)

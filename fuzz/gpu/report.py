@@ -1,7 +1,4 @@
-"""The results as text: what device, what holds, how fast, beside what was aimed at.
-
-This room may not know: torch, or how anything was measured.
-"""
+"""The results as text: which device, what holds, how fast, and the goals."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """What a run has found so far, as the JSON file that is rewritten after every part.
 
-A file that a killed run left is complete but for the part that was running.
-
-This room may not know: torch, or what a part measures.
+The file of a killed run is complete, except for the part that was running.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from .parts import GOALS, PARTS
 __all__ = ["SCHEMA", "BadResults", "Results"]
 
 SCHEMA = 1
-"""Of the file; raised by a change that an older reader would misread."""
+"""Version of the file. A change that an older reader would misread raises it."""
 
 _OFTEN = 1.0
 """Seconds between two flushes."""
@@ -50,7 +48,7 @@ class Results:
 
     @classmethod
     def fresh(cls, path: Path, run: str, minutes: float, parts: tuple[str, ...]) -> Results:
-        """An empty one, with `parts` pending and all others left out of it. Nothing is written yet."""
+        """Empty results, with `parts` pending and no others. Nothing is written yet."""
         return cls(
             path,
             {
@@ -89,13 +87,13 @@ class Results:
         return cls(path, data)
 
     def flush(self) -> None:
-        """Write the file anew, so that a reader finds the old or the new one whole."""
+        """Rewrite the file. A reader finds the old one or the new one, whole."""
         self.data["seconds"] = time.time() - self.data["started"]
         put(self.path, json.dumps(self.data, indent=1))
         self._flushed = time.monotonic()
 
     def _keep(self) -> None:
-        """Flush if that was not done a moment ago: a part that is killed loses no more than that."""
+        """Flush, unless the last flush was a moment ago. A part that is killed loses no more than that."""
         if self.path.exists() and time.monotonic() - self._flushed > _OFTEN:
             self.flush()
 
@@ -120,7 +118,7 @@ class Results:
         return entry
 
     def goal(self, name: str, measured: float) -> None:
-        """Set what was measured for a goal. Raises KeyError for one that there is not."""
+        """Set what was measured for a goal. Raises KeyError if there is no such goal."""
         for goal in self.data["goals"]:
             if goal["name"] == name:
                 goal["measured"] = measured
@@ -130,7 +128,7 @@ class Results:
         raise KeyError(name)
 
     def note(self, part: str, text: str) -> None:
-        """Say something about a part, once."""
+        """Add a note to a part, once."""
         notes = self.part(part)["notes"]
         if text not in notes:
             notes.append(text)
@@ -142,5 +140,5 @@ class Results:
 
     @property
     def failed(self) -> list[dict[str, Any]]:
-        """The parts that did not come to their end by an error."""
+        """The parts that an error ended."""
         return [part for part in self.data["parts"] if part["status"] in ("failed", "running")]

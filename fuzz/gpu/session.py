@@ -1,9 +1,7 @@
 """One worker's run: its parts in order, each with its share of the time, and the file flushed after every one.
 
-A part that fails leaves the others alone, unless the device itself no longer answers: then the worker ends, and the one
-that watches it starts another for the rest.
-
-This room may not know: arguments, processes.
+A part that fails does not affect the others, unless the device no longer answers. Then the worker ends, and the
+supervisor starts another one for the rest.
 """
 
 from __future__ import annotations
@@ -42,7 +40,7 @@ _LEAST = 3.0
 
 
 class DeviceLost(RuntimeError):
-    """The device answers nothing any more, after an error of a kernel; what is left needs a new process."""
+    """After an error of a kernel the device no longer answers. The remaining parts need a new process."""
 
 
 def run(
@@ -55,7 +53,7 @@ def run(
     say: Callable[[str], None] = print,
     seconds: float = 0.4,
 ) -> None:
-    """Run `parts` on `device`, until the time `until` (of `time.monotonic`), and keep what they find in `results`.
+    """Run `parts` on `device`, until the time `until` (of `time.monotonic`), and keep their findings in `results`.
 
     seconds: about how long one measurement takes. say: shows a line. Raises DeviceLost.
     """

@@ -1,7 +1,4 @@
-"""What is run and how large: shapes, and two sets of them, for a device and for a test on the CPU.
-
-This room may not know: how anything is run.
-"""
+"""The shapes to run: one set for a device, and one for a test on the CPU."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ def slopes(heads: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Setting:
-    """What is kept while schedules vary. lengths: of the sequences. tilings: tried on the axis of that name."""
+    """What stays the same while schedules vary. lengths: of the sequences. tilings: tried on the axis of that name."""
 
     name: str
     fmt: Format

@@ -1,10 +1,8 @@
-"""Watching over a worker: it is given the parts, and replaced where it dies of one or never comes back from it.
+"""Supervises a worker: gives it the parts, and replaces it when it dies or hangs.
 
-A kernel that reads where it must not takes the whole process's device with it, a compiler may abort, a loop may never
-end. None of this may cost what was found before, or what is still to be found: results are on disk after every part,
+A kernel that reads a wrong address makes the device unusable for its whole process, a compiler may abort, and a loop
+may never end. None of this may lose earlier results, or prevent later ones. So results are on disk after every part,
 and the next worker goes on with the rest.
-
-This room may not know: torch, or what a part does.
 """
 
 from __future__ import annotations
@@ -33,11 +31,11 @@ _PATIENCE = 60.0
 
 
 class NoDevice(Exception):
-    """There is nothing to run on. The worker has said so."""
+    """There is no device. The worker has said so."""
 
 
 class WorkerFailed(Exception):
-    """A worker ended before it had begun anything. Says how."""
+    """A worker ended before it began any part. Says how."""
 
 
 def watch(

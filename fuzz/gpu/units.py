@@ -1,10 +1,9 @@
 """The matrix units: whether 16 rows (mma.sync) and 64 or 128 rows (wgmma, on Hopper) give the same bits.
 
-The attention kernels take few rows for decode and many for prefill, and promise equal bits. That rests on these units
-adding up alike, which is documented nowhere; others measured it (MMA-Sim, arXiv 2511.10909). Here the same operands go
-through both. Beside that, what their sums depend on is noted: the order of the keys within sixteen, and of sixteens.
-
-This room may not know: attention.
+The attention kernels use few rows for decode and many for prefill, and promise equal bits. So both units must sum in
+the same way. No documentation says so; others measured it (MMA-Sim, arXiv 2511.10909). Here the same operands go
+through both. The results also note what the sums depend on: the order of keys within sixteen, and the order of
+sixteens.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def multiply(
 
 
 def run(context: Context) -> None:
-    """All kinds of operands in both dtypes, then what the order of the keys does."""
+    """All kinds of operands in both dtypes, then the effect of the order of the keys."""
     sizes = context.sizes
     table: list[dict[str, Any]] = []
     used: dict[int, set[str]] = {}
@@ -143,7 +142,7 @@ def _one(
 
 
 def _order(context: Context, dtype: str, rows: int) -> list[dict[str, Any]]:
-    """How many numbers change if the keys are ordered or cut otherwise; nothing that has to hold."""
+    """How many numbers change if the keys are ordered or cut differently. Nothing has to hold here."""
     a, b, c = operands("normal", dtype, rows, 128, 64, context.device, 99)
     base, _ = multiply(a, b, c, 16)
     rng = np.random.default_rng(0)
@@ -185,10 +184,10 @@ def _order(context: Context, dtype: str, rows: int) -> list[dict[str, Any]]:
 
 
 def _predicted(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, dtype: str) -> Any:
-    """What that model gives, float32 [rows, columns]; None where it is not to be had."""
+    """What that model gives, float32 [rows, columns]; None if it is not available."""
     try:
         from properties.attention.repairs import fused
-    except Exception:  # it mends the interpreter of one Triton release, and may not fit another's
+    except Exception:  # it repairs the interpreter of one Triton release, and may not fit another's
         return None
     least = 2.0 ** (-126 if dtype == "bfloat16" else -14)
     wide = [tensor.float().cpu().numpy() for tensor in (a, b, c)]

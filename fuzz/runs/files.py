@@ -1,7 +1,4 @@
-"""Files that are written whole or not at all.
-
-This room may not know: what is in them.
-"""
+"""Files that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,8 +9,10 @@ __all__ = ["put"]
 
 
 def put(path: Path, text: str) -> Path:
-    """Write `text` in UTF-8 beside `path`, then put it there; the folder is made if need be. Whoever reads `path`
-    meanwhile, or finds it after this process was killed, sees the old text or the new. Raises OSError."""
+    """Write `text` in UTF-8 beside `path`, then move it there. The folder is made if it is missing.
+
+    A reader of `path`, meanwhile or after this process was killed, sees the old text or the new. Raises OSError.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(path.name + ".partial")
     partial.write_text(text, encoding="utf-8")

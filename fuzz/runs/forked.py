@@ -1,10 +1,8 @@
-"""A run that may take its process along, in a process that was forked for it: how a death is shrunk.
+"""A run that may kill its process, in a process that is forked for it. The shrinker uses it on crashes.
 
-The child writes down every operation before it applies it; what the parent reads up to the child's end is the run, and
-the last operation is the one at fault. A fork costs milliseconds, so that a shrinker can try hundreds. Not for
-processes that have a device: a CUDA context does not survive a fork.
-
-This room may not know: the shrinker, what a death means.
+The child writes down every operation before it applies it. What the parent has read when the child ends is the run, and
+its last operation is the one at fault. A fork costs milliseconds, so a shrinker can try hundreds. It is not for
+processes with a device: a CUDA context does not survive a fork.
 """
 
 from __future__ import annotations
@@ -27,10 +25,10 @@ from .perform import Judging, Run, perform
 __all__ = ["Deaths"]
 
 _PATIENCE = 5.0
-"""Seconds after which a child is ended, and has not died of anything."""
+"""Seconds after which a child is ended. That does not count as a crash."""
 
 _MEMORY = 71
-"""Exit status of a child that runs out of memory; that of workers."""
+"""Exit status of a child that runs out of memory; the same as of workers."""
 
 
 class Deaths:
@@ -112,7 +110,7 @@ def _live(
     strict: bool,
     drain: bool,
 ) -> NoReturn:
-    """What the child does; it never returns to its parent's code."""
+    """What the child does. It never returns to the parent's code."""
     said = 0
 
     def put(data: Any) -> None:
@@ -130,6 +128,6 @@ def _live(
         perform(factory, configuration, operations, judging, strict=strict, drain=drain, watch=watch)
     except MemoryError:
         os._exit(_MEMORY)
-    except BaseException:  # the harness's own failure is no death of the target
+    except BaseException:  # a failure of the harness is no crash of the target
         pass
     os._exit(0)

@@ -1,10 +1,8 @@
-"""A replay in a process of its own, told by what became of it: of the same code at another commit, or of what was found
-on a device in Triton's interpreter on the CPU.
+"""Isolated replay: a replay in a process of its own, and its outcome.
 
-Nothing of a replay that dies, hangs or cannot even be imported reaches whoever asks. Where the finding is that a
-process dies, its death is what is looked for.
-
-This room may not know: how a replay is done.
+It serves bisection (the same code at another commit), and findings on a device (replayed in Triton's interpreter on the
+CPU). A replay that crashes, hangs or cannot be imported never affects the caller. If the finding is that a process
+dies, the replay has to die as well.
 """
 
 from __future__ import annotations
@@ -25,13 +23,13 @@ from .counterexample import Unreadable, read
 __all__ = ["CLEAN", "FATAL", "INTERPRETED", "NOT_RUN", "OTHER", "SAME", "Replayed", "replayed"]
 
 SAME, OTHER, CLEAN, NOT_RUN = "same", "other", "clean", "not run"
-"""What became of it: the same property broke, another one, none; or it could not be run, and nobody knows."""
+"""The outcomes: the same property broke, another one did, none did, or the replay could not be run."""
 
 FATAL = "its process "
-"""Begins the message of what takes its process along."""
+"""Begins the message of a finding that kills its process."""
 
 INTERPRETED = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-"""The environment in which nothing runs on a device."""
+"""The environment of a replay that uses no device."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,6 @@
-"""One run: a configuration and a list of operations on a fresh target. What replay, shrinking and the engines share.
+"""Performs one run: a configuration and a list of operations on a fresh target. Replay, shrinking and engines share it.
 
-torch and Triton are imported when a judging asks for kernels, not before.
-
-This room may not know: Hypothesis, any core.
+torch and Triton are imported only when a judging asks for kernels.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ __all__ = ["LONG", "Judging", "Run", "kernel_laws", "perform"]
 
 
 LONG = 2000
-"""Operations beyond which a run is not repeated strictly without need: that costs ten times as much."""
+"""A longer run is repeated strictly only if it must be: that costs ten times as much."""
 
 
 @functools.cache
@@ -60,8 +58,7 @@ class Judging:
 
 @dataclass(slots=True)
 class Run:
-    """What happened: the session, the operations as far as they got (those of the drain phase included), their
-    outcomes.
+    """What happened: the session, the operations that were applied (including the drain phase), and their outcomes.
 
     `at` is the index of the operation that broke the property; len(operations) if the state after all of them does.
     events: the judge's counts before the drain phase.
@@ -87,8 +84,8 @@ def perform(
 ) -> Run:
     """Apply `operations` (or what they yield for the session) to a fresh target, then drain it. Stops at a violation.
 
-    `watch` is called before each operation. An exception that is not a Violation is the harness's own and passes
-    through."""
+    `watch` is called before each operation. An exception that is not a Violation is a failure of the harness and
+    passes through."""
     session = judging.session(factory, configuration, strict)
     run = Run(session)
     recorded, outcomes, apply = run.operations, run.outcomes, session.apply

@@ -1,7 +1,4 @@
-"""What every worker process does first: end with its main process, and leave Ctrl-C to it.
-
-This room may not know: what the workers do.
-"""
+"""What every worker process does first: end with its main process, and leave Ctrl-C to it."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ __all__ = ["follow_parent"]
 def follow_parent() -> None:
     """An initializer for pools of spawned processes. O(1), and a thread that sleeps.
 
-    A worker whose main process was killed would wait for work, or go on with what it has, for ever.
+    Without it, a worker whose main process was killed would wait for work, or go on working, for ever.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process says when to stop
     threading.Thread(target=_die_with_parent, daemon=True).start()

@@ -1,9 +1,7 @@
-"""Which blocks each kind of operation has met: free, cached, active or shared, published or not.
+"""State coverage: which blocks each kind of operation has met (free, cached, active or shared, published or not).
 
-A campaign that never freed a shared block has not tested that, however many operations it did. Looking costs about as
-much as an operation, so that only one episode in `SAMPLED` is looked at; the counts are those of the sample.
-
-This room may not know: where operations come from, how counts are shown.
+A campaign that never freed a shared block has not tested that, however many operations it did. Counting costs about as
+much as the operation itself. So only one episode in `SAMPLED` is counted, and the counts are those of the sample.
 """
 
 from __future__ import annotations
@@ -11,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from properties.operations import Dispatch, Operation
+from properties.operations import Operation
 
 from .perform import Run
 
 __all__ = ["SAMPLED", "STATES", "Coverage"]
 
 SAMPLED = 16
-"""One episode in so many is looked at."""
+"""One episode in so many is counted."""
 
 STATES = ("free", "cached", "active", "shared", "published")
 """Of a block before the operation that touched it. An active or shared one may be published, too."""
@@ -43,19 +41,19 @@ class Coverage:
             nonlocal kind, read, references, published
             judge = run.session.judge
             if kind:
-                # Touched twice is one block that was met.
-                for block in dict.fromkeys((*read, *judge.touched)):
+                # A block that is touched twice is met once.
+                for block in dict.fromkeys((*read, *run.session.changed)):
                     count, content = references[block], published[block]
                     state = "shared" if count > 1 else "active" if count else "free" if content is None else "cached"
                     self.add(kind, state)
                     if count and content is not None:
                         self.add(kind, "published")
             kind = operation.op
-            lines = judge.lines
-            # A step changes no reference: what it touches is what it may read and write.
-            work = operation.work if isinstance(operation, Dispatch) else ()
-            read = [block for name, _ in work if name in lines for block in lines[name].whole]
-            references, published = judge.references.copy(), judge.published.copy()
+            lines = judge.sequences
+            # A step changes no reference: the blocks that it touches are those that it may read and write.
+            named = operation.requests() if operation.reads_tables else ()
+            read = [block for name in named if name in lines for block in lines[name].table]
+            references, published = judge.blocks.references.copy(), judge.blocks.published.copy()
 
         return look
 

@@ -1,4 +1,4 @@
-"""Exit statuses, the same for every command. A night's exit status is what people act on."""
+"""Exit statuses, the same for every command. People and CI act on them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ USAGE = 2
 """The command was given something it cannot use; nothing ran."""
 
 HARNESS = 3
-"""The harness failed, or a night was too weak to be called green."""
+"""The harness failed, or a campaign was too weak to count as clean."""
 
 NOTHING = 4
 """Nothing was checked."""

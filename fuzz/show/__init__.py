@@ -2,5 +2,7 @@
 
 In: runs, counterexamples, summaries (plain data). Out: text for a terminal, Markdown, self-contained HTML.
 
-This room knows runs. It starts nothing and decides nothing.
+It starts nothing and decides nothing.
+
+Imports: fuzz.runs, properties, reference, jinja2, rich.
 """

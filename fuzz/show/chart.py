@@ -1,7 +1,6 @@
-"""Numbers as places on a page: the curve of a campaign, curves and stacks over campaigns, bars on a log scale, a heat
-map. Geometry only, no markup.
+"""The geometry of charts: a campaign's curve, curves and stacks over campaigns, bars on a log scale, a heat map.
 
-This room may not know: where figures come from, or how a page looks.
+Geometry only, no markup.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 __all__ = ["chart", "curves", "heat", "logarithmic", "stacks"]
 
 WIDTH, HEIGHT = 600, 180
-"""Of the plot itself; the template leaves room for the labels."""
+"""Size of the plot itself. The template leaves room for the labels."""
 
 
 def logarithmic(count: int, most: int) -> float:
@@ -64,7 +63,7 @@ def chart(timeline: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
                 "area": " ".join([start, *forth, *reversed(back)]),
                 "line": " ".join([start, *forth]),
                 "hue": place % 6,
-                "seen": 100 * (top[-1] - floor[-1]) >= max(totals),  # a thinner one is all outline
+                "seen": 100 * (top[-1] - floor[-1]) >= max(totals),  # a thinner one would be all outline
                 "label": round((y(top[-1]) + y(floor[-1])) / 2, 1),
             }
         )

@@ -1,10 +1,10 @@
-"""The generated part of a page that is otherwise written by hand: what stands between two marks in a Markdown file.
+"""The generated section of a Markdown page: what stands between two marks. The rest of the page is written by hand.
 
     <!-- compare: begin -->
     (replaced)
     <!-- compare: end -->
 
-This room may not know: what is put there.
+The text between the marks comes from the caller.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""The campaign as a self-contained HTML page: what ran, what was checked, what was met, what was found, each finding
-with its picture. And all campaigns of a folder as one: how fast, what was found, how to repeat each.
+"""Self-contained HTML pages, made from the summary that is also written as JSON.
 
-A page asks for nothing outside itself, and everything that is shown is escaped. What a summary does not have (a
-timeline, coverage, what became of a finding) the page leaves out.
+One page shows a campaign: what ran, what was checked, which hard states were met, and each finding with its picture.
+Another shows all campaigns of a folder: rates, findings, and how to repeat each.
 
-This room may not know: how a campaign runs; it is given the summary that is also written as JSON.
+A page loads nothing from outside, and everything that it shows is escaped. It leaves out what the summary does not have
+(a timeline, coverage, the status of a finding).
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from reference import PROPERTIES
 
 from ..runs.counterexample import Counterexample
 from .chart import chart, curves, heat, logarithmic, stacks
-from .picture import NotDrawn, layout, picture
+from .layout import layout
+from .picture import NotDrawn, picture
 from .timeline import describe
 
 __all__ = ["environment", "pictured", "render", "render_history", "render_picture"]
 
 
 def environment() -> Environment:
-    """The templates of this package; what they are given is escaped."""
+    """The templates of this package. They escape what they are given."""
     return Environment(
         loader=PackageLoader("fuzz.show"), autoescape=select_autoescape(["html"]), trim_blocks=True, lstrip_blocks=True
     )
@@ -45,7 +46,7 @@ def pictured(found: Counterexample, factory: TargetFactory | None = None) -> tup
         return None, f"No picture: {error}."
     except NotDrawn as error:
         return None, f"No picture: {error}."
-    except Exception as error:  # whatever a target or a harness at odds with it does
+    except Exception as error:  # whatever a target does, or a harness that disagrees with it
         return None, f"No picture: replaying it ended in {type(error).__name__}: {error}"
     if found.property_id is not None and data["property"] is None:
         return None, f"No picture: {found.property_id} no longer fails on {found.target}."
@@ -83,7 +84,7 @@ def render(
                     "share": logarithmic(count, most),
                     "possible": bool(count) or name in never,
                 }
-                # What never happened first, then the rarest: these are what one looks for.
+                # States that never occurred come first, then the rarest: these are what a reader looks for.
                 for name, count in sorted(
                     summary["sometimes"].items(), key=lambda item: (item[0] not in never, item[1] == 0, item[1])
                 )

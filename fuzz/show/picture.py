@@ -1,13 +1,10 @@
 """The picture of a counterexample: the pool over time, a row for each physical block, a column for each operation.
 
 `picture` replays the counterexample strictly and returns plain data: what a block was after every operation, what each
-request had, what is wrong and where. `layout` says how it is drawn: neighbouring columns in which nothing happened to a
-block are one bar, and blocks that nothing ever touched share one row. The template `picture.html` draws it.
+request had, what is wrong and where. How it is drawn is in `layout`.
 
 States that occur many times are stored once: `columns[i]["blocks"][b]` is the place of block b's state in `cells`, and
 `columns[i]["requests"]` are places in `lines`.
-
-This room may not know: how a counterexample was found, or how a page looks.
 """
 
 from __future__ import annotations
@@ -17,16 +14,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from properties.operations import Allocate, Append, Complete, Dispatch, Fill, Fork, Free, Lookup, Operation, Truncate
+from properties.operations import Allocate, Operation
 from properties.session import Outcome, Session
 from properties.target import Capability, TargetFactory
-from reference import Judge, Line, Violation
+from reference import Judge, Sequence, Violation
 
 from ..runs.counterexample import Counterexample, names
 from ..runs.perform import Run, perform
 from .timeline import describe, states
 
-__all__ = ["NotDrawn", "layout", "named_blocks", "picture"]
+__all__ = ["NotDrawn", "named_blocks", "picture"]
 
 MOST_OPERATIONS = 1_000
 MOST_CELLS = 400_000
@@ -157,7 +154,7 @@ class _Recorder:
         if violation is not None:
             violating = _violating(session, cells, violation, requests, operation)
         places = [self.cells.put(cell) for cell in cells]
-        kind, who = _short(operation)
+        kind, who = (operation.op, operation.short()) if operation is not None else ("end", "")
         self.columns.append(
             {
                 "operation": describe(operation) if operation is not None else "everything is freed and completed",
@@ -181,19 +178,19 @@ def _cells(session: Session) -> list[dict[str, Any]]:
     """Each block's state (see `show.states`), what else holds it, and the history that its content goes on from."""
     judge = session.judge
     others: dict[int, list[str]] = {}
-    for request, line in judge.lines.items():
+    for request, line in judge.sequences.items():
         if line.pending is not None:
             source, destination, _ = line.pending
             others.setdefault(source, []).append(f"a pending copy to block {destination} for {request}")
-        for passage, cut in line.cut:
+        for passage, cut in line.deferred:
             for block in cut:
                 others.setdefault(block, []).append(f"step {passage.number}, cut from {request} in flight")
-    freed: list[Line] = []
+    freed: list[Sequence] = []
     for passage in judge.in_flight:
         for line, _, _ in passage.spans:
             if line.freed and not any(line is other for other in freed):
                 freed.append(line)
-                for block in line.whole:
+                for block in line.table:
                     others.setdefault(block, []).append(f"{line.request}, freed in flight")
     rows = states(session)
     for row in rows:
@@ -213,12 +210,12 @@ def _requests(judge: Judge) -> list[dict[str, Any]]:
             "request": request,
             "tokens": line.tokens[:_SHOWN_TOKENS].tolist(),
             "length": len(line.tokens),
-            "table": list(line.whole),
+            "table": list(line.table),
             "scheduled": line.scheduled,
             "computed": line.computed,
             "core": None,
         }
-        for request, line in judge.lines.items()
+        for request, line in judge.sequences.items()
     ]
 
 
@@ -361,31 +358,6 @@ def _difference(shown: list[int], due: list[int]) -> set[int]:
     return differing | set(longer[min(len(shown), len(due)) :])
 
 
-def _short(operation: Operation | None) -> tuple[str, str]:
-    """(kind, whom it is about): as much as fits above a narrow column."""
-    match operation:
-        case None:
-            return "end", ""
-        case Lookup():
-            return "lookup", f"{len(operation.tokens)} tokens"
-        case Allocate() | Free():
-            return operation.op, operation.request
-        case Append():
-            return "append", f"{operation.request} +{len(operation.tokens)}"
-        case Fill():
-            return "fill", f"{operation.request} @{operation.position}"
-        case Dispatch():
-            return "dispatch", f"{operation.step}: " + " ".join(name for name, _ in operation.work)
-        case Complete():
-            return "complete", str(operation.step)
-        case Truncate():
-            return "truncate", f"{operation.request} → {operation.length}"
-        case Fork():
-            return "fork", f"{operation.request} → {operation.child}"
-        case _:
-            return operation.op, ""
-
-
 def _glyphs(holders: list[dict[str, Any]]) -> dict[str, str] | None:
     """Short signs for tokens, by token, where some have more than two digits; else None: they are their own signs."""
     tokens = list(dict.fromkeys(token for one in holders for token in one["tokens"] if token >= 0))
@@ -396,106 +368,3 @@ def _glyphs(holders: list[dict[str, Any]]) -> dict[str, str] | None:
         str(token): letters[place % 26] + (str(place // 26) if place >= 26 else "")
         for place, token in enumerate(tokens)
     }
-
-
-# ---- how it is drawn -------------------------------------------------------------------------------------------------
-
-_WIDTHS = ((8, 108), (14, 84), (24, 60), (60, 42))
-"""(columns at most, pixels of one)."""
-_NARROW = 32
-_TALL_ROWS = 16
-"""Blocks at most for rows of two lines: holders above, tokens below."""
-_HUES = 6
-"""Colours that are told apart whatever one's eyes; more requests share them, and names tell."""
-
-
-def layout(data: dict[str, Any]) -> dict[str, Any]:
-    """What the template needs to draw `picture`'s data: bars for each row, widths, colours by request. O(cells)."""
-    columns, at = data["columns"], data["at"]
-    width = next((pixels for most, pixels in _WIDTHS if len(columns) <= most), _NARROW)
-    touched = sorted(
-        {block for column in columns for block in (*column["changed"], *map(int, column["violating"]))}
-    ) or list(range(min(data["num_blocks"], 4)))
-    glyph_width = 9 + 7 * max((len(str(sign)) for sign in _signs(data)), default=1)
-    tall = len(touched) <= _TALL_ROWS
-    rows = []
-    for block in touched:
-        bars: list[dict[str, Any]] = []
-        for place, column in enumerate(columns):
-            number = column["blocks"][block]
-            wrong = place == at and str(block) in column["violating"]
-            if bars and bars[-1]["cell"] == number and not wrong:
-                bars[-1]["span"] += 1
-            else:
-                bars.append({"at": place, "span": 1, "cell": number, "wrong": wrong})
-        for bar in bars:
-            cell = data["cells"][bar["cell"]]
-            bar |= _fitting(cell, bar["span"] * width, data["block_size"] * glyph_width, tall)
-        rows.append({"block": block, "bars": bars})
-    untouched = [block for block in range(data["num_blocks"]) if block not in set(touched)]
-    return {
-        "rows": rows,
-        "width": width,
-        "heads": "across" if width >= 84 else "down",
-        "tall": tall,
-        "untouched": _ranges(untouched),
-        "untouched_count": len(untouched),
-        "hue": {name: place % _HUES for place, name in enumerate(data["owners"])},
-        "selected": _selected(data, touched),
-    }
-
-
-def _selected(data: dict[str, Any], touched: list[int]) -> int:
-    """The block that one looks at first: a wrong one, else one of the accused request's, else the first to change."""
-    if data["at"] is None:
-        return touched[0]
-    column = data["columns"][data["at"]]
-    tables = [data["lines"][number]["table"] for number in column["requests"]]
-    accused = [
-        block
-        for number, table in zip(column["requests"], tables, strict=True)
-        if data["lines"][number]["request"] in column["accused"]
-        for block in table[-1:]
-    ]
-    choices: tuple[int, ...] = (*map(int, column["violating"]), *accused, *column["changed"], *touched)
-    return choices[0]
-
-
-def _fitting(cell: dict[str, Any], width: int, slots: int, tall: bool) -> dict[str, Any]:
-    """What of `cell` there is room for in a bar: how many names, the word for its state, and its slots as signs, as a
-    meter, or not at all. Colours, and the line of what is published, need no room.
-    """
-    room = width - (16 if tall else 9)
-    chips, used = 0, 0
-    for name in cell["holders"]:
-        needed = 14 + 7 * min(len(name), 12)
-        if chips and used + needed > room:
-            break
-        chips, used = chips + 1, used + needed
-    used += 30 * bool(cell["others"]) + 24 * (chips < len(cell["holders"]))
-    mark = bool(cell["published"]) and used + 14 <= room
-    label = tall and cell["state"] != "active" and used + 14 * mark + 42 <= room
-    left = room if tall else room - used - 14 * mark
-    return {
-        "chips": chips,
-        "mark": mark,
-        "label": label,
-        "slots": "glyphs" if slots <= left else "meter" if left >= 24 else "",
-    }
-
-
-def _signs(data: dict[str, Any]) -> list[Any]:
-    if data["glyphs"] is not None:
-        return list(data["glyphs"].values())
-    return [token for cell in data["cells"] for token in cell["tokens"]] or ["0"]
-
-
-def _ranges(blocks: list[int]) -> str:
-    """The blocks with stretches of neighbours as first and last."""
-    spans: list[list[int]] = []
-    for block in blocks:
-        if spans and spans[-1][1] == block - 1:
-            spans[-1][1] = block
-        else:
-            spans.append([block, block])
-    return ", ".join(str(first) if first == last else f"{first}–{last}" for first, last in spans)

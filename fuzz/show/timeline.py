@@ -2,8 +2,6 @@
 
 What a block holds is taken from the judge (the model follows the core, so until the violation they agree); where the
 core can be inspected and counts otherwise, its own count is shown beside it.
-
-This room may not know: where a run came from.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from properties.operations import Allocate, Append, Complete, Dispatch, Fill, Fork, Free, Lookup, Operation, Truncate
+from properties.operations import Operation
 from properties.session import Outcome, Session
 from properties.target import Capability
 from reference import Violation
@@ -26,35 +24,9 @@ _WIDEST = 12
 """Blocks shown at most after an operation; of larger pools those that changed come first."""
 
 
-def _tokens(tokens: Any) -> str:
-    shown = [("?" if token == -1 else str(token)) for token in tokens[:12]]
-    return "[" + " ".join(shown) + (f" … {len(tokens)} tokens" if len(tokens) > 12 else "") + "]"
-
-
 def describe(operation: Operation) -> str:
     """One operation in one line, as a person would write it down."""
-    match operation:
-        case Lookup() | Allocate():
-            name = f" {operation.request}" if isinstance(operation, Allocate) else ""
-            space = " in " + ", ".join(f"{kind}={value!r}" for kind, value in operation.namespace)
-            kept = f" match {operation.match}" if operation.match else ""
-            return f"{operation.op}{name} {_tokens(operation.tokens)}{space if operation.namespace else ''}{kept}"
-        case Append():
-            return f"append {operation.request} {_tokens(operation.tokens)}"
-        case Fill():
-            return f"fill {operation.request} from {operation.position} {_tokens(operation.tokens)}"
-        case Dispatch():
-            return f"dispatch step {operation.step}: " + ", ".join(f"{name} {count}" for name, count in operation.work)
-        case Complete():
-            return f"complete step {operation.step}"
-        case Truncate():
-            return f"truncate {operation.request} to {operation.length}"
-        case Fork():
-            return f"fork {operation.request} as {operation.child}"
-        case Free():
-            return f"free {operation.request}"
-        case _:
-            return operation.op
+    return operation.describe()
 
 
 def hard_states(summary: Mapping[str, Any]) -> str:
@@ -75,12 +47,12 @@ def states(session: Session) -> list[dict[str, Any]]:
     if Capability.INSPECT in session.capabilities:
         inside = session.target.states(range(judge.policy.num_blocks))
     holders: dict[int, list[str]] = {}
-    for request, line in judge.lines.items():
-        for block in line.whole:
+    for request, line in judge.sequences.items():
+        for block in line.table:
             holders.setdefault(block, []).append(request)
     rows = []
-    for block, references in enumerate(judge.references):
-        published = judge.published[block] is not None
+    for block, references in enumerate(judge.blocks.references):
+        published = judge.blocks.published[block] is not None
         row: dict[str, Any] = {
             "block": block,
             "state": "active" if references else "cached" if published else "free",

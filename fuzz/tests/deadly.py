@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from fuzz.audit.planting import planted
 from fuzz.zoo import find
+from fuzz.zoo.planting import planted
 from properties.operations import Configuration
 from properties.target import Target
 from properties.targets.kvcore import KvcoreTarget

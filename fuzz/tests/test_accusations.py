@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from fuzz.engines.engines import Tally, swarm
+from fuzz.engines.engine import Assignment
+from fuzz.engines.swarm import WalkEngine
+from fuzz.engines.tally import Tally
 from fuzz.zoo import Bug, allocator_bugs
 
 from .test_seeded_walk import MODES
@@ -19,15 +21,17 @@ SEEDS = {"KC-2": "5", "SD-1": "2"}
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bug", [bug for bug in allocator_bugs() if bug.blind], ids=lambda bug: bug.id)
 def test_a_planted_bug_is_accused(bug: Bug, mode: str) -> None:
-    found, _ = swarm(
-        bug.factory(),
-        "planted",
-        SEEDS.get(bug.id, "1"),
-        MODES[mode],
-        Tally(),
-        clock=lambda: 0.0,
-        deadline=1.0,
-        episodes=300,
+    found, _ = WalkEngine().hunt(
+        Assignment(
+            bug.factory(),
+            "planted",
+            SEEDS.get(bug.id, "1"),
+            MODES[mode],
+            Tally(),
+            clock=lambda: 0.0,
+            deadline=1.0,
+            count=300,
+        )
     )
     assert found is not None
     assert found.property_id in (bug.blind if mode == "blind" else bug.properties)

@@ -13,7 +13,9 @@ pytest.importorskip("triton")
 
 from fuzz.cli import app
 from fuzz.engines.attention import CaseFinding, case_of, check_one, shrink_case
-from fuzz.engines.engines import Tally, kernels
+from fuzz.engines.engine import Assignment
+from fuzz.engines.kernels import KernelsEngine
+from fuzz.engines.tally import Tally
 from fuzz.runs.counterexample import Counterexample, read, write
 from fuzz.runs.perform import Judging, perform
 from properties.attention.cases import Case
@@ -112,14 +114,16 @@ def test_bad_arguments_are_usage_errors(arguments: tuple[str, ...], words: str) 
 def test_the_engine_runs_every_step_on_kernels() -> None:
     tally = Tally()
     ticks = iter(range(1000))
-    found, following = kernels(
-        load("kvcore"),
-        "kvcore",
-        "5",
-        Judging(kernels=HONEST),
-        tally,
-        clock=lambda: float(next(ticks)),
-        deadline=3.0,
+    found, following = KernelsEngine().hunt(
+        Assignment(
+            load("kvcore"),
+            "kvcore",
+            "5",
+            Judging(kernels=HONEST),
+            tally,
+            clock=lambda: float(next(ticks)),
+            deadline=3.0,
+        )
     )
     assert found is None
     assert following >= 2

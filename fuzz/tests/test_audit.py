@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from fuzz import zoo
 from fuzz.audit import audit as audits
 from fuzz.audit.audit import Audit, Plan, Row, Trial, audit
-from fuzz.audit.planting import Change
 from fuzz.cli import app
 from fuzz.zoo import find
+from fuzz.zoo.planting import Change
 
 FEW = ("NV-12", "NV-13", "NV-7")
 

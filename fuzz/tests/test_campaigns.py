@@ -610,7 +610,7 @@ def test_what_a_killed_worker_had_of_its_own_is_cleared(tmp_path: Path, monkeypa
         shutil.copytree(plan.out, plan.out.with_name(plan.out.name + "-left"))
         raise ValueError("here it dies")
 
-    monkeypatch.setattr("fuzz.campaign.worker.explore", killed)
+    monkeypatch.setattr("fuzz.engines.explore.explore", killed)
     result = perform_task(Task("hunt", 1, Stream("kvcore", "explore", "all", "1"), str(hits), 9.0))
     assert "here it dies" in result.error
     (left,) = hits.iterdir()

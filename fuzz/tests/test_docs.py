@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Iterator
@@ -18,40 +19,101 @@ from properties.operations import OPERATIONS
 from reference import PROPERTIES
 
 ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+PRINTED = 110
+"""Columns of the terminal in the pages."""
+
+
+def _name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
 
 
 def _lines(text: str) -> list[str]:
     return [line.rstrip() for line in text.strip().splitlines()]
 
 
-def test_the_six_moments_in_the_readme_are_the_real_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replay, "console", Console(width=110, highlight=False))
+def test_the_readme_is_short() -> None:
+    assert (ROOT / "README.md").stat().st_size <= 9_000
+
+
+def test_the_counterexample_in_the_readme_is_a_real_one() -> None:
+    file = DOCS / "counterexamples" / "stale-index.json"
+    stored = json.loads(file.read_text(encoding="utf-8"))
+    result = CliRunner().invoke(app, ["replay", str(file), "--json"])
+    run = json.loads(result.output)
+    shown = _read("README.md").split(f"$ python -m fuzz run --target {stored['target']}\n")[1].split("```")[0]
+    headline, _, *operations = _lines(shown)
+    assert result.exit_code == 1
+    assert headline == f"{run['property']} {run['message']}"
+    assert [line.split(maxsplit=1)[1] for line in operations] == [step["operation"] for step in run["steps"]]
+
+
+def test_the_life_of_a_block_is_the_real_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay, "console", Console(width=PRINTED, highlight=False))
     result = CliRunner().invoke(app, ["replay", "fuzz/scenarios/six_moments.json"])
-    shown = README.split("$ python -m fuzz replay fuzz/scenarios/six_moments.json\n")[1].split("```")[0]
+    page = _read("docs/counterexamples.md")
+    shown = page.split("$ python -m fuzz replay fuzz/scenarios/six_moments.json\n")[1].split("```")[0]
     assert _lines(shown) == _lines(result.output)
 
 
-def test_the_readme_names_every_property_with_its_statement() -> None:
-    rows = dict(re.findall(r"^\| ([A-Z]+) \| ([^|]+) \|$", README, re.MULTILINE))
+def test_every_property_is_described_by_its_statement() -> None:
+    rows = dict(re.findall(r"^\| ([A-Z]+) \| ([^|]+) \|$", _read("docs/properties.md"), re.MULTILINE))
     assert rows == {name: " ".join((kind.__doc__ or "").split()) for name, kind in PROPERTIES.items()}
 
 
+def test_every_command_is_described() -> None:
+    page = _read("docs/commands.md")
+    command: Any = typer.main.get_command(app)
+    assert [name for name in command.commands if f"`{name}`" not in page] == []
+
+
 def test_the_file_format_page_names_every_operation() -> None:
-    page = (ROOT / "docs" / "counterexamples.md").read_text(encoding="utf-8")
+    page = _read("docs/counterexamples.md")
     assert [name for name in OPERATIONS if f"| `{name}` |" not in page] == []
 
 
-def test_links_in_the_documentation_lead_somewhere() -> None:
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
-            assert "://" in link or (page.parent / link).exists(), f"{page.name}: {link}"
+def test_the_index_has_every_page() -> None:
+    index = _read("docs/README.md")
+    pages = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md") if page.name != "README.md"]
+    assert [page for page in pages if f"]({page})" not in index] == []
 
 
-def test_files_that_the_documentation_replays_exist() -> None:
-    for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md")):
-        for name in re.findall(r"fuzz replay (fuzz/\S+\.json)", page.read_text(encoding="utf-8")):
-            assert (ROOT / name).exists(), f"{page.name}: {name}"
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+        assert "://" in link or (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links_to_a_heading_find_it(page: Path) -> None:
+    for file, heading in re.findall(r"\]\(([^)#:]*)#([^)]+)\)", page.read_text(encoding="utf-8")):
+        target = (page.parent / file) if file else page
+        headings = re.findall(r"^#+ (.*)$", target.read_text(encoding="utf-8"), re.MULTILINE)
+        assert heading in {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}, heading
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_files_of_this_repository_that_a_page_names_exist(page: Path) -> None:
+    named = re.findall(
+        r"(?<![\w/.-])(?:kvcore|reference|properties|fuzz|docs)/[\w./-]+\w(?![\w*-])", page.read_text("utf-8")
+    )
+    mine = {"fuzz/baseline.json"}  # what a reader makes
+    assert sorted(name for name in set(named) - mine if not (ROOT / name).exists()) == []
+
+
+def _code(page: Path) -> str:
+    """What a page shows as code: fenced blocks, then spans, one a line. Any other file is code as a whole."""
+    text = page.read_text(encoding="utf-8")
+    if page.suffix != ".md":
+        return text
+    fence = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+    spans = re.findall(r"`([^`]+)`", fence.sub("", text))
+    return "\n".join([*fence.findall(text), *(" ".join(span.split()) for span in spans)])
 
 
 def _commands(text: str) -> Iterator[list[str]]:
@@ -70,18 +132,18 @@ def _understood(arguments: list[str]) -> None:
     command.commands[name].make_context(name, rest)
 
 
-EXAMPLES = [ROOT / "README.md", ROOT / "docs" / "campaigns.md", *sorted((ROOT / "docs" / "examples").iterdir())]
+EXAMPLES = [path for path in sorted((DOCS / "examples").iterdir()) if path.suffix in (".yml", ".yaml")]
 
 
-@pytest.mark.parametrize("page", EXAMPLES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=_name)
 def test_commands_in_the_examples_are_understood(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    if page.suffix == ".md":
-        text = "".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
-    commands = list(_commands(text))
-    assert commands
-    for arguments in commands:
+    for arguments in _commands(_code(page)):
         _understood(arguments)
+
+
+def test_the_first_pages_and_the_scheduled_jobs_have_commands() -> None:
+    pages = [ROOT / "README.md", DOCS / "campaigns.md", DOCS / "commands.md", DOCS / "your-core.md", *EXAMPLES]
+    assert [_name(page) for page in pages if not list(_commands(_code(page)))] == []
 
 
 def test_a_wrong_command_would_be_seen() -> None:
@@ -93,7 +155,7 @@ def test_a_wrong_command_would_be_seen() -> None:
 
 def test_the_scheduled_jobs_are_what_their_readers_take() -> None:
     yaml = pytest.importorskip("yaml", reason="PyYAML comes with Ray: pip install 'kvcore[ray]'")
-    examples = ROOT / "docs" / "examples"
+    examples = DOCS / "examples"
     for path in examples.glob("nightly-*.yml"):
         assert yaml.safe_load(path.read_text())["jobs"]["fuzz"]["steps"]
     parts = {part["kind"]: part for part in yaml.safe_load_all((examples / "kuberay-cronjob.yaml").read_text())}

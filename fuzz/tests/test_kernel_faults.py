@@ -2,9 +2,9 @@
 
 By day one fault of each kind and each set of properties is planted, by night all of them.
 
-The search's cases are a fixed list. Each fault begins with the case that docs/kernel-faults.md says kills it and goes
-on to the others, cheapest first, so that the page may be out of date and the tests only become slow. The changes that
-cannot move a result must survive.
+The search's cases are a fixed list. Each fault begins with the case that docs/generated/kernel-faults.md says kills it.
+Then come the others, cheapest first: if the page is out of date, the tests only become slow. The changes that cannot
+move a result must survive.
 """
 
 from __future__ import annotations

@@ -9,9 +9,11 @@ import pytest
 
 from fuzz.campaign.streams import Lanes, Range
 from fuzz.campaign.supervisor import Died
-from fuzz.campaign.worker import UNITS, Stream, Task, TaskResult
+from fuzz.campaign.worker import Stream, Task, TaskResult
+from fuzz.engines.registry import engine_of
 
 WALK = Stream("kvcore", "walk", "all", "1")
+UNITS = engine_of("walk").units
 HYPOTHESIS = Stream("kvcore", "hypothesis", "all", "1")
 
 
@@ -43,7 +45,7 @@ def test_time_is_shared_by_parts_however_long_a_task_takes() -> None:
 
 def test_units_are_given_out_once_and_what_was_cut_short_is_finished_first() -> None:
     lanes = Lanes([(WALK, 1.0)])
-    units = UNITS["walk"]
+    units = UNITS
     first, second = given(lanes), given(lanes)
     assert (first.first, second.first) == (0, units)
     lanes.done(first, done(first, 4.0, following=10))
@@ -57,11 +59,11 @@ def test_the_unit_that_a_worker_died_of_is_not_done_again_and_the_rest_is() -> N
     task = given(lanes)
     assert lanes.died(died(task, 7)) == ""
     rest = given(lanes)
-    assert (rest.first, rest.first + rest.count) == (8, UNITS["walk"])
+    assert (rest.first, rest.first + rest.count) == (8, UNITS)
     last = rest.first + rest.count - 1
     assert lanes.died(died(rest, last)) == ""
     after = given(lanes)
-    assert (after.first, after.count) == (UNITS["walk"], UNITS["walk"]), "nothing is left of the first range"
+    assert (after.first, after.count) == (UNITS, UNITS), "nothing is left of the first range"
 
 
 @pytest.mark.parametrize(("how", "most"), [("was killed by SIGKILL", 25), ("hung: not a word for 60 seconds", 3)])
@@ -116,4 +118,4 @@ def test_what_was_running_is_done_again_after_the_campaign_was_cut_short() -> No
     assert running.stream is not None
     assert (running.stream, running.first, running.count) in again
     assert (first.stream, first.first + 1, first.count - 1) in again
-    assert all(one.first >= UNITS[one.stream.engine] for one in ranges[2:])
+    assert all(one.first >= engine_of(one.stream.engine).units for one in ranges[2:])

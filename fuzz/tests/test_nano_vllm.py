@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from fuzz.engines.engines import Tally
-from fuzz.engines.engines import swarm as walk
+from fuzz.engines.engine import Assignment
+from fuzz.engines.swarm import WalkEngine
+from fuzz.engines.tally import Tally
 from fuzz.findings.shrink import shrink
 from fuzz.runs.counterexample import Counterexample
 from fuzz.runs.perform import Judging
@@ -35,7 +36,9 @@ def older(configuration: Configuration) -> OlderTarget:
 
 def hunt(factory: TargetFactory, episodes: int, seed: str = "nano") -> tuple[Counterexample | None, Tally]:
     tally = Tally()
-    found, _ = walk(factory, "nano", seed, Judging(), tally, clock=lambda: 0.0, deadline=1.0, episodes=episodes)
+    found, _ = WalkEngine().hunt(
+        Assignment(factory, "nano", seed, Judging(), tally, clock=lambda: 0.0, deadline=1.0, count=episodes)
+    )
     return found, tally
 
 
@@ -71,7 +74,9 @@ def test_an_old_defect_is_found_and_told_in_a_few_operations(
 ) -> None:
     factory, tally = current(core), Tally()
     judging = Judging(outside=outside, exact=not outside)
-    found, _ = walk(factory, "nano", "1", judging, tally, clock=lambda: 0.0, deadline=1.0, episodes=2000)
+    found, _ = WalkEngine().hunt(
+        Assignment(factory, "nano", "1", judging, tally, clock=lambda: 0.0, deadline=1.0, count=2000)
+    )
     assert found is not None
     least = shrink(found, factory, clock=lambda: 0.0, episodes=300).counterexample
     assert least.property_id in expected
@@ -80,10 +85,10 @@ def test_an_old_defect_is_found_and_told_in_a_few_operations(
 
 def test_the_current_interface_publishes_when_a_step_is_complete() -> None:
     session = play(current(nano.FIXED), Allocate("a", (1, 2, 3)), Allocate("b", (1, 2, 3)))
-    assert session.judge.lines["b"].computed == 0
+    assert session.judge.sequences["b"].computed == 0
     for operation in (Dispatch(1, (("a", 3),)), Complete(1), Allocate("c", (1, 2, 3))):
         session.apply(operation)
-    assert session.judge.lines["c"].computed == 2
+    assert session.judge.sequences["c"].computed == 2
 
 
 def test_the_older_interface_takes_blocks_and_publishes_by_the_step() -> None:
@@ -93,7 +98,7 @@ def test_the_older_interface_takes_blocks_and_publishes_by_the_step() -> None:
     # b hits, in the same step, what a is computing.
     assert session.target.table("a") == [0, 1]
     assert session.target.table("b") == [0, 2]
-    assert session.judge.lines["b"].written_from == 2
+    assert session.judge.sequences["b"].tables[0].written_from == 2
 
 
 def test_a_step_is_cut_short_where_the_next_request_does_not_fit() -> None:

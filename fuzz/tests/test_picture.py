@@ -16,8 +16,9 @@ import pytest
 from fuzz.runs.counterexample import Counterexample, read
 from fuzz.runs.perform import Judging
 from fuzz.show.chart import chart, curves, heat, logarithmic, stacks
+from fuzz.show.layout import layout
 from fuzz.show.page import pictured, render, render_history, render_picture
-from fuzz.show.picture import NotDrawn, layout, named_blocks, picture
+from fuzz.show.picture import NotDrawn, named_blocks, picture
 from fuzz.tools.browser import NAMES, Browser, chromium
 from fuzz.tools.pictures import EARLY, FORKED, long
 from fuzz.zoo import find

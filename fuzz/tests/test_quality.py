@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
-from fuzz.engines.engines import Tally, hypothesis, swarm
+from fuzz.engines.engine import Assignment
+from fuzz.engines.hypothesis import HypothesisEngine
+from fuzz.engines.swarm import WalkEngine
+from fuzz.engines.tally import Tally
 from fuzz.runs.perform import Judging
 from properties.ledger import EVENTS
 from properties.targets import load
@@ -74,8 +77,10 @@ def first_met(seed: str) -> dict[str, int]:
     factory, tally, number = load("kvcore"), Tally(), 0
     met = dict.fromkeys(WALK, 10**9)
     while 10**9 in met.values() and tally.operations < max(WALK.values()):
-        _, number = swarm(
-            factory, "kvcore", seed, Judging(), tally, clock=lambda: 0.0, deadline=1.0, first=number, episodes=1
+        _, number = WalkEngine().hunt(
+            Assignment(
+                factory, "kvcore", seed, Judging(), tally, clock=lambda: 0.0, deadline=1.0, first=number, count=1
+            )
         )
         for name, count in tally.ledger.counts.items():
             if count:
@@ -97,8 +102,10 @@ def test_hard_states_are_reached_by_hypothesis() -> None:
     """All but a handful in its first 25,000 operations, five seconds."""
     factory, tally, number = load("kvcore"), Tally(), 0
     while tally.operations < 25_000:
-        _, number = hypothesis(
-            factory, "kvcore", "quality/1", Judging(), tally, clock=lambda: 0.0, deadline=0.0, first=number
+        _, number = HypothesisEngine().hunt(
+            Assignment(
+                factory, "kvcore", "quality/1", Judging(), tally, clock=lambda: 0.0, deadline=1.0, count=1, first=number
+            )
         )
     assert len(tally.ledger.missing(factory_capabilities(), [POLICY])) <= 1
 

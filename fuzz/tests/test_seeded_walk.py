@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import pytest
 
-from fuzz.engines.engines import Tally, swarm
+from fuzz.engines.engine import Assignment
+from fuzz.engines.swarm import WalkEngine
+from fuzz.engines.tally import Tally
 from fuzz.runs.perform import Judging
 from properties.targets import load
 
@@ -16,15 +18,17 @@ MODES = {"full": Judging(), "blind": Judging(outside=True, exact=False)}
 
 
 def walk(mode: str, seed: str, episodes: int) -> None:
-    found, following = swarm(
-        load("kvcore"),
-        "kvcore",
-        f"mutants/{seed}",
-        MODES[mode],
-        Tally(),
-        clock=lambda: 0.0,
-        deadline=1.0,
-        episodes=episodes,
+    found, following = WalkEngine().hunt(
+        Assignment(
+            load("kvcore"),
+            "kvcore",
+            f"mutants/{seed}",
+            MODES[mode],
+            Tally(),
+            clock=lambda: 0.0,
+            deadline=1.0,
+            count=episodes,
+        )
     )
     assert found is None, found
     assert following == episodes

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from fuzz.engines.engines import Tally
-from fuzz.engines.engines import swarm as walk
+from fuzz.engines.engine import Assignment
+from fuzz.engines.swarm import WalkEngine
+from fuzz.engines.tally import Tally
 from fuzz.runs.perform import Judging
 from properties.moves import NAMESPACES, Moves, Swarm
 from properties.operations import (
@@ -124,8 +125,8 @@ def test_duplicates_are_merged_when_a_prefill_completes(factory: TargetFactory, 
     first, second = session.target.table("a"), session.target.table("b")
     assert first[:2] == second[:2]
     assert first[2] != second[2]
-    assert session.judge.references[first[0]] == 2
-    assert session.judge.idle == 12 - 4
+    assert session.judge.blocks.references[first[0]] == 2
+    assert session.judge.blocks.available == 12 - 4
     session.drain()
 
 
@@ -179,7 +180,7 @@ def test_what_is_not_finished_gives_back_what_was_not_published(size: int) -> No
 def test_with_steps_in_flight_what_is_freed_is_let_go_at_once(size: int) -> None:
     session, prompt = begin(make_overlap, size, pages=3), pages_of(1, 2, size=size)
     done(session, Allocate("a", prompt), Dispatch(1, (("a", len(prompt)),)), Free("a"))
-    assert session.judge.idle == 3
+    assert session.judge.blocks.available == 3
     done(session, Allocate("b", pages_of(3, 4, 5, size=size)), Dispatch(2, (("b", 3 * size),)), Complete(1))
     assert hit(session, prompt) == 0  # it was not finished
     done(session, Append("b", (6,)), Complete(2))
@@ -272,7 +273,9 @@ def test_a_prompt_that_is_accepted_and_never_scheduled(length: int, scheduled: b
 
 def hunt(factory: TargetFactory, episodes: int, seed: str = "sglang") -> tuple[Any, Tally]:
     tally = Tally()
-    found, _ = walk(factory, "sglang", seed, Judging(), tally, clock=lambda: 0.0, deadline=1.0, episodes=episodes)
+    found, _ = WalkEngine().hunt(
+        Assignment(factory, "sglang", seed, Judging(), tally, clock=lambda: 0.0, deadline=1.0, count=episodes)
+    )
     return found, tally
 
 
@@ -300,7 +303,7 @@ def test_a_run_repeats(factory: TargetFactory) -> None:
         for _ in range(400):
             operation = moves.operation(tuple(random.randrange(100) for _ in range(4)))  # type: ignore[arg-type]
             session.apply(operation)
-            seen.append((encode(operation), [(name, session.target.table(name)) for name in session.judge.lines]))
+            seen.append((encode(operation), [(name, session.target.table(name)) for name in session.judge.sequences]))
         return seen
 
     assert run() == run()

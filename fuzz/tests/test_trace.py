@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import gzip
 import json
+import sys
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -14,14 +14,19 @@ from typing import Any
 import pytest
 
 from fuzz.tools import make_trace
-from fuzz.traces import trace
-from fuzz.traces.trace import MAX_HASH_ID, Request, Schedule, Stalled, TraceError, expand, read_trace, run_trace
-from properties.operations import Allocate, Append, Complete, Configuration, Dispatch, Free, Operation
+from fuzz.traces import formats
+from fuzz.traces.bare import Bare
+from fuzz.traces.expand import expand
+from fuzz.traces.reading import BUILT_IN, read_trace
+from fuzz.traces.request import GENERATED, LAST_TOKEN, MAX_HASH_ID, Request, TraceError
+from fuzz.traces.run_trace import RECENT, run_trace
+from fuzz.traces.schedule import Schedule, Stalled
+from properties.operations import Allocate, Append, Complete, Configuration, Dispatch, Free, Lookup, Operation
 from properties.session import Outcome
 from properties.target import Target
 from properties.targets import load
 
-FILE = Path(trace.__file__).with_name("multi_turn.jsonl")
+FILE = Path(BUILT_IN)
 DONE = Outcome("done")
 NO_ROOM = Outcome("refused", "OutOfBlocks")
 
@@ -109,6 +114,51 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         read_trace(tmp_path)
 
 
+COMMAS = '''"""Lengths alone, with commas, under a heading."""
+
+from fuzz.traces.format import Format
+from fuzz.traces.request import BadLine, Request
+
+
+class Commas(Format):
+    expected = "prompt,output"
+
+    def __init__(self) -> None:
+        self.following = 0
+
+    def recognizes(self, line: bytes) -> bool:
+        return line.strip() == b"prompt,output"
+
+    def request(self, line: bytes) -> Request | None:
+        if self.recognizes(line):
+            return None
+        try:
+            prompt, output = map(int, line.split(b","))
+        except ValueError:
+            raise BadLine(repr(line), self.expected) from None
+        first = self.following
+        self.following += -(-prompt // 512)
+        return Request(prompt, output, tuple(range(first, self.following)))
+
+
+FORMAT = Commas
+'''
+
+
+def test_a_format_is_a_file_and_is_told_by_the_first_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "commas.py").write_text(COMMAS)
+    monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
+    file = tmp_path / "trace"
+    file.write_bytes(b"\nprompt,output\n600,3\n\n5,1\n")
+    assert read_trace(file) == [Request(600, 3, (0, 1)), Request(5, 1, (2,))]
+    assert run_trace(read_trace(file), target(64)).requests == 2
+    assert read_trace(FILE)[0].input_length == json.loads(FILE.read_bytes().splitlines()[0])["input_length"]
+    file.write_bytes(b"prompt,output\nmany\n")
+    with pytest.raises(TraceError, match=r"trace:2: .*many.*; expected prompt,output"):
+        read_trace(file)
+    sys.modules.pop("fuzz.traces.formats.commas")
+
+
 # ---- expansion -------------------------------------------------------------------------------------------------------
 
 
@@ -117,7 +167,7 @@ def test_an_id_stands_for_512_tokens_of_its_own() -> None:
     assert type(tokens) is array and tokens.typecode == "i"
     assert list(tokens) == list(range(1536, 2048)) + list(range(188))
     assert list(expand((9,), 1)) == [4608]
-    assert expand((MAX_HASH_ID,), 512)[-1] == 512 * MAX_HASH_ID + 511 < trace.LAST_TOKEN - trace._GENERATED + 1
+    assert expand((MAX_HASH_ID,), 512)[-1] == 512 * MAX_HASH_ID + 511 < LAST_TOKEN - GENERATED + 1
     with pytest.raises(TraceError, match="int32"):
         expand((MAX_HASH_ID + 1,), 512)
 
@@ -402,13 +452,13 @@ def test_a_violation_is_reported_with_its_operation_and_can_be_recorded() -> Non
 
     report = run_trace(made, faulty())
     assert report.violation is not None and report.failed_at == report.operations
-    assert len(report.recent) == trace.RECENT and report.recorded == ()
+    assert len(report.recent) == RECENT and report.recorded == ()
     failing = report.recent[-1]
     assert isinstance(failing, Allocate) and failing.request == "r25"
 
     again = run_trace(made, faulty(), record_upto=report.failed_at)
     assert str(again.violation) == str(report.violation) and again.failed_at == report.failed_at
-    assert len(again.recorded) == report.failed_at + 1 and again.recorded[-trace.RECENT :] == report.recent
+    assert len(again.recorded) == report.failed_at + 1 and again.recorded[-RECENT:] == report.recent
 
 
 def test_a_violation_in_the_drain_phase() -> None:
@@ -430,11 +480,7 @@ def test_a_violation_in_the_drain_phase() -> None:
     assert run_trace([], target(4)).violation is None
 
 
-def test_the_room_knows_neither_hypothesis_nor_torch_nor_a_core() -> None:
-    imported = set()
-    for node in ast.walk(ast.parse(Path(trace.__file__).read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.split(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            imported.add((node.module or "").split(".")[0])
-    assert not imported & {"hypothesis", "torch", "kvcore"}
+def test_a_target_alone_refuses_operations_that_no_schedule_has() -> None:
+    unknown: Any = Lookup((1, 2))
+    with pytest.raises(AssertionError):
+        Bare(target(4)).apply(unknown)

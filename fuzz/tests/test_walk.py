@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from fuzz.engines.engines import Tally, swarm
+from fuzz.engines.engine import Assignment
+from fuzz.engines.swarm import WalkEngine
+from fuzz.engines.tally import Tally
 from fuzz.engines.walk import Limits, Walk, draw_configuration
 from fuzz.runs.perform import Judging, perform
 from properties.operations import OPERATIONS, REUSES, Configuration
@@ -54,8 +56,8 @@ def test_configurations_cover_the_ranges() -> None:
 
 def test_every_hard_state_and_every_kind_of_operation_is_reached_without_a_violation() -> None:
     tally = Tally()
-    found, following = swarm(
-        load("kvcore"), "kvcore", "reach", Judging(), tally, clock=lambda: 0.0, deadline=1.0, episodes=1200
+    found, following = WalkEngine().hunt(
+        Assignment(load("kvcore"), "kvcore", "reach", Judging(), tally, clock=lambda: 0.0, deadline=1.0, count=1200)
     )
     assert found is None
     assert following == 1200
@@ -99,7 +101,9 @@ def test_a_target_that_can_do_little_is_walked_all_the_same() -> None:
         return Plain(configuration)
 
     tally = Tally()
-    found, _ = swarm(make, "plain", "1", Judging(), tally, clock=lambda: 0.0, deadline=1.0, episodes=60)
+    found, _ = WalkEngine().hunt(
+        Assignment(make, "plain", "1", Judging(), tally, clock=lambda: 0.0, deadline=1.0, count=60)
+    )
     assert found is None
     assert set(tally.kinds) == {"allocate", "append", "dispatch", "complete", "free"}
     assert tally.skipped == {}

@@ -16,12 +16,14 @@ from pathlib import Path
 import pytest
 
 from fuzz import zoo
-from fuzz.audit.planting import Change, DoesNotApply, plant
-from fuzz.engines.engines import Tally, swarm
+from fuzz.engines.engine import Assignment
+from fuzz.engines.swarm import WalkEngine
+from fuzz.engines.tally import Tally
 from fuzz.findings.shrink import shrink
 from fuzz.runs.counterexample import Counterexample
 from fuzz.runs.perform import Judging, perform
 from fuzz.zoo import Bug, InvalidBug, allocator_bugs, find, kernel_bugs
+from fuzz.zoo.planting import Change, DoesNotApply, plant
 from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 
@@ -56,7 +58,9 @@ def shrunk() -> list[object]:
 
 def hunt(factory: TargetFactory, judging: Judging, seed: str = "1") -> tuple[Counterexample, Tally]:
     tally = Tally()
-    found, _ = swarm(factory, "planted", seed, judging, tally, clock=lambda: 0.0, deadline=1.0, episodes=2000)
+    found, _ = WalkEngine().hunt(
+        Assignment(factory, "planted", seed, judging, tally, clock=lambda: 0.0, deadline=1.0, count=2000)
+    )
     assert found is not None, "not found"
     return found, tally
 
@@ -147,7 +151,7 @@ def test_a_planted_copy_has_its_source_and_leaves_nothing_behind(tmp_path: Path)
     """No file is left of a killed process; tracebacks and `inspect` show the changed text."""
     code = """
 import inspect, os, signal, traceback
-from fuzz.audit.planting import Change, plant
+from fuzz.zoo.planting import Change, plant
 core = plant([Change("pool.py", "popleft = self.free.popleft", "popleft = self.planted")])
 assert inspect.getsource(core.pool.BlockPool).startswith("class BlockPool:")
 pool = core.pool.BlockPool(1)

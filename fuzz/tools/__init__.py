@@ -4,4 +4,6 @@
 `survey` (generated pages), `screenshots`, `make_trace`.
 
 Tools know everything. Nothing but tests knows them.
+
+Imports: fuzz, properties, reference, hypothesis, torch, typer.
 """

@@ -1,11 +1,9 @@
 """Every allocator bug of the zoo by exhaustive exploration: in which small space it is reachable, and how soon.
 
-    python -m fuzz.tools.explore_zoo --write docs/explore-zoo.md
+    python -m fuzz.tools.explore_zoo --write docs/generated/explore-zoo.md
 
 For each bug the spaces are tried in turn, each no deeper than the shortest counterexample known, until one shows it.
 What exploration finds is a shortest sequence within its space, so it checks the shrinker's minima, too.
-
-This room may not know: pytest.
 """
 
 from __future__ import annotations
@@ -145,11 +143,12 @@ def page(results: list[Result]) -> str:
     lines = [
         "# The zoo, explored",
         "",
-        f"`python -m fuzz.tools.explore_zoo --write docs/explore-zoo.md`: {len(found)} of the {len(results)} allocator "
-        f"bugs of the [zoo](zoo.md) are reachable in one of {len(SPACES)} small spaces, searched no deeper than the "
-        f"shortest counterexample known and up to {STATES:,} states. What is found is a shortest sequence within its "
-        f"space: {len(found) - len(longer) - len(shorter)} are as long as the shortest that the walk, Hypothesis and "
-        f"the shrinker are known to end with, {len(shorter)} shorter, {len(longer)} longer.",
+        f"`python -m fuzz.tools.explore_zoo --write docs/generated/explore-zoo.md`: {len(found)} of the "
+        f"{len(results)} allocator bugs of the [zoo](../zoo.md) are reachable in one of {len(SPACES)} small spaces, "
+        f"searched no deeper than the shortest counterexample known and up to {STATES:,} states. What is found is a "
+        f"shortest sequence within its space: {len(found) - len(longer) - len(shorter)} are as long as the shortest "
+        f"that the walk, Hypothesis and the shrinker are known to end with, {len(shorter)} shorter, {len(longer)} "
+        f"longer.",
         "",
         "| space | `python -m fuzz explore` ... |",
         "|---|---|",

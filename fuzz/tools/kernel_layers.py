@@ -1,13 +1,11 @@
 """What each layer of checks adds: for every planted fault of the kernels, the first layer that kills it.
 
-    python -m fuzz.tools.kernel_layers --write docs/kernel-faults.md
+    python -m fuzz.tools.kernel_layers --write docs/generated/kernel-faults.md
 
 Layers are cumulative, from what a naive suite does up to all that `make test` does; only survivors go on to the next.
 The page also says which case of the commit profile kills a fault: the tests begin with that one, and search the others
 where it no longer does. Every fault is tried in a process of its own, because without the sanitizer a wild store goes
 where it likes.
-
-This room may not know: pytest.
 """
 
 from __future__ import annotations
@@ -32,8 +30,8 @@ prepare()
 import torch  # noqa: E402
 from hypothesis import Phase, settings  # noqa: E402
 
-from fuzz.audit.planting import plant  # noqa: E402
 from fuzz.zoo import Bug, kernel_bugs  # noqa: E402
+from fuzz.zoo.planting import plant  # noqa: E402
 from properties.attention.cases import Case, draw  # noqa: E402
 from properties.attention.checks import Checker, Piece  # noqa: E402
 from properties.attention.kernels import AXES, How, Spec, Step, unwatched  # noqa: E402
@@ -51,7 +49,7 @@ from reference import Equivalence, Freshness, Violation  # noqa: E402
 
 __all__ = ["alarms", "commit_cases", "kernels_with", "machine", "main", "recorded", "scenarios", "violation"]
 
-PAGE = Path(__file__).parents[2] / "docs" / "kernel-faults.md"
+PAGE = Path(__file__).parents[2] / "docs" / "generated" / "kernel-faults.md"
 SAMPLE = 40
 """Cases of one layer."""
 
@@ -448,8 +446,8 @@ them were tried, the cheapest first; and the number of the case that kills it, w
 `fuzz/tests/test_kernel_faults.py` begins. A dash under first layer: not tried in
 layers when this page was made; {layered} were.
 
-This page is made by `python -m fuzz.tools.kernel_layers --write docs/kernel-faults.md` (hours of one core, `--workers`
-for more; `--results FILE` keeps what is done).
+This page is made by `python -m fuzz.tools.kernel_layers --write docs/generated/kernel-faults.md` (hours of one core,
+`--workers` for more; `--results FILE` keeps what is done).
 """
 
 

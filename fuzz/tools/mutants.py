@@ -1,15 +1,14 @@
 """Mutation testing: which small changes of the code do the tests not notice, and is each of them known and explained?
 
     python -m fuzz.tools.mutants run          # mutmut on both suites, in build/mutants; goes on where it was stopped
-    python -m fuzz.tools.mutants report       # the results against docs/mutants.toml, into docs/mutants.md and .json
+    python -m fuzz.tools.mutants report       # the results against docs/mutants.toml; with --write into docs/mutants.md
+                                              # and docs/generated/mutants.json
 
 `SUITES` names what is mutated and by which tests it has to be killed. Each suite has a folder of its own, a copy of the
 rooms in which only that suite's files are mutated: planting faults in kvcore, which the tests of the reference do,
 needs kvcore's source as it is.
 
 A survivor is identified by its function and the lines that it changes, since mutmut's numbers shift with every edit.
-
-This room may not know: what the tests test.
 """
 
 from __future__ import annotations
@@ -89,9 +88,31 @@ SUITES = {
     "reference": Suite(
         "reference",
         "reference",
-        ("judge.py", "slots.py", "histories.py", "predictor.py", "verdicts.py", "policy.py", "attention.py"),
         (
+            "judge.py",
+            "due.py",
+            "sequence.py",
+            "admission.py",
+            "allocation.py",
+            "hits.py",
+            "groups.py",
+            "publication.py",
+            "release.py",
+            "rollback.py",
+            "stream.py",
+            "batch.py",
+            "blocks.py",
+            "slots.py",
+            "histories.py",
+            "predictor.py",
+            "verdicts.py",
+            "policy.py",
+            "attention.py",
+        ),
+        (
+            "reference/tests/test_accusations.py",
             "reference/tests/test_judge.py",
+            "reference/tests/test_batch.py",
             "reference/tests/test_events.py",
             "reference/tests/test_steps.py",
             "reference/tests/test_by_step.py",
@@ -476,7 +497,7 @@ def run(
 @app.command()
 def report(
     show: bool = typer.Option(False, help="print every survivor that is not explained, as an entry to fill in"),
-    write: bool = typer.Option(False, help="also write docs/mutants.json and the figures in docs/mutants.md"),
+    write: bool = typer.Option(False, help="also write docs/generated/mutants.json and the figures in docs/mutants.md"),
 ) -> None:
     """Hold the results against docs/mutants.toml. Exits with 1 if a mutant has not been tried, a survivor is not
     explained, an explained one is no more, a score is too low or a suite too slow."""
@@ -510,7 +531,8 @@ def report(
     for fault in faults:
         typer.echo(fault)
     if write:
-        (ROOT / "docs" / "mutants.json").write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        data = ROOT / "docs" / "generated" / "mutants.json"
+        data.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         page = ROOT / "docs" / "mutants.md"
         before, _, rest = page.read_text(encoding="utf-8").partition(_BEGIN)
         page.write_text(before + "\n".join([_BEGIN, "", *tables, _END]) + rest.partition(_END)[2], encoding="utf-8")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from fuzz.campaign import in_process as campaign
-from fuzz.engines.engines import Tally
+from fuzz.engines.tally import Tally
 from fuzz.show.page import render, render_picture
 from fuzz.tools.browser import Browser, chromium
 from fuzz.tools.pictures import FORKED

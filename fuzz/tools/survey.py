@@ -10,7 +10,7 @@ that breaks one is shrunk and written down; `python -m fuzz attention --kernels 
 `--write` puts the tables of all surveys in `--out` between the markers of a page; the rest of it is written by hand.
 
 Case n of a seed is the same on every machine. Engines send decodes another way, so every third case is one, and another
-third has one beside what else it has. This room may not know: which kernels.
+third has one beside what else it has.
 """
 
 from __future__ import annotations

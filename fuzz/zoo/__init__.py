@@ -1,8 +1,9 @@
 """The zoo: defects that real block managers and kernels have had, as small changes of kvcore's source.
 
-One TOML file a bug: what it is, where it was reported, what it breaks, which property ought to kill it, and the change
-itself, as text that occurs exactly once in a file of kvcore. Production code carries no switches; `fuzz.audit.planting`
-makes a changed copy. A change that no longer applies is an error wherever the zoo is read, never a skip.
+Each bug is one TOML file: what it is, where it was reported, what it breaks, which property should kill it, and the
+change itself, as text that occurs exactly once in a file of kvcore. Production code has no switches:
+`fuzz.zoo.planting` makes a changed copy. A change that no longer applies is an error wherever the zoo is read, never
+a skip.
 
 Every bug is a target, too: `--target fuzz.zoo:NV-1` drives kvcore with that bug planted.
 
@@ -10,17 +11,17 @@ A bug's fields:
 
 - id: that of the catalogue it was taken from (NV nano-vllm, MS mini-sglang, VL vLLM, SG SGLang, TR TensorRT-LLM, ...);
   KC-n for what was found in kvcore or thought up here.
-- properties: the one that ought to kill it first, then others that may be the first to notice. Bookkeeping is looked
-  at after every operation, the harm itself only shows later: which comes first depends on the run.
+- properties: the one that should kill it, then others that may notice it first. Bookkeeping is compared after every
+  operation, and the harm itself shows only later: which comes first depends on the run.
 - blind: those that may kill it where the core cannot be inspected and nothing is predicted; none if not tried.
 - minimum: operations of the shortest counterexample known, judged in full; blind_minimum: the same from outside.
-- by: what must find it. "walk", the default, is any engine of operations; "regression" is for what takes them hours:
-  an audit only replays the file of `fuzz/regressions` that `where` names. For kernels: "cases", the stream of
+- by: what must find it. "walk", the default, is any engine of operations. "regression" is for a bug that takes them
+  hours: an audit only replays the file of `fuzz/regressions` that `where` names. For kernels: "cases", the stream of
   attention cases; "machine", the allocator's machine with the kernels beside it; "large", addresses beyond 2**31
-  elements (where: the scenario); "control", a check that must raise an alarm when there is something to be alarmed at;
-  "nothing", what cannot change a result (why: for what reason) and so must survive: a promise of the design, no bug.
+  elements (where: the scenario); "control", a check that must raise an alarm when something is wrong; "nothing", a
+  change that cannot change a result (why: the reason) and so must survive. It is a promise of the design, no bug.
 
-This room may not know: engines, or how a bug is found.
+Imports: properties, reference, kvcore.
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fuzz.audit.planting import Change, changed, plant, planted
 from properties.target import TargetFactory
 from reference import PROPERTIES
+
+from .planting import Change, changed, plant, planted
 
 __all__ = ["BY", "Bug", "InvalidBug", "allocator_bugs", "canary", "diff", "find", "kernel_bugs"]
 

@@ -1,6 +1,8 @@
 """The kernels that write, read and copy the paged cache. Needs torch; Triton for CUDA devices (the extra `cuda`).
 
 `kvcore.attention.PagedAttention` is the call for engines; these are its parts.
+
+Imports: kvcore, numpy, torch, triton.
 """
 
 from .calls import DevicePlan, Room, audit, paged_attention, store_kv

@@ -1,9 +1,9 @@
 """The attention kernels: one family for prefill, chunked prefill, decode and mixed batches.
 
-`attend` runs a work list; `combine` merges what several programs computed of one row. The order of operations is the
-contract of `spec.py`; what keeps it the same in every schedule, on every GPU of one architecture:
+`attend` runs a work list; `combine` merges what several programs computed for one row. The order of operations is the
+contract of `spec.py`. These rules keep it the same in every schedule, on every GPU of one architecture:
 
-- every key is read from the cache, also those of this very step (which `store_kv` has written before);
+- every key is read from the cache, also the keys of this step (`store_kv` has written them before);
 - tiles and leaves begin at absolute multiples, under a sliding window as well;
 - `_merge` with (-inf, 0, 0) is exact, in both directions, and so is a tile or leaf that is masked for a row;
 - sums over keys go through the matrix unit, whose order is fixed by the key's index: `tl.sum` depends on how a tile is
@@ -14,9 +14,7 @@ Scores, sums and states are float32 for 16-bit queries, with weights rounded to 
 float32 queries are computed in float64 throughout (A100, H100 and B200 have matrix units for it), so that the result is
 the exact one, rounded once.
 
-Offsets of blocks and rows are 64-bit; table loads are masked, so that padding is never looked at.
-
-This room may not know: torch; anything that the host decides.
+Offsets of blocks and rows are 64-bit. Table loads are masked, so that padding is never read.
 """
 
 # No `from __future__ import annotations`: Triton reads the annotations.

@@ -1,7 +1,4 @@
-"""The kernels that move K/V: `store_kv` writes a step's, `copy_blocks` copies on write, `audit_slots` looks at tags.
-
-This room may not know: torch; anything that the host decides.
-"""
+"""The kernels that move K/V: `store_kv` writes a step's, `copy_blocks` copies on write, `audit_slots` looks at tags."""
 
 # No `from __future__ import annotations`: Triton reads the annotations.
 

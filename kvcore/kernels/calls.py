@@ -1,12 +1,10 @@
 """Calling the kernels: every argument is checked, then launched; CPU tensors take the torch path of `cpu.py`.
 
 With TRITON_INTERPRET=1 in the environment before the first import, Triton's interpreter runs the kernels themselves on
-CPU tensors: slow, and what the properties are checked with.
+CPU tensors. That is slow, and it is how the properties are checked.
 
-Nothing here waits for the device unless `debug` is given: what only the device knows (slots in a tensor) is checked
-then alone. Plans are made on the host and checked there, always.
-
-This room may not know: layers, requests, the allocator.
+Nothing here waits for the device unless `debug` is given. Only then the values that only the device knows (slots in a
+tensor) are checked. Plans are made and checked on the host, always.
 """
 
 from __future__ import annotations
@@ -292,7 +290,7 @@ def check_attention(
     scales: torch.Tensor | None,
     out: torch.Tensor | None,
 ) -> None:
-    """What `paged_attention` looks at before it launches anything. Raises InvalidTensor. O(1)."""
+    """What `paged_attention` checks before it launches anything. Raises InvalidTensor. O(1)."""
     blocks, heads, block_size, dim = _check_caches(key_cache, value_cache)
     if not isinstance(plan, DevicePlan):
         raise InvalidTensor(f"the plan must be a DevicePlan, got {type(plan).__name__}; see PagedAttention.plan")
@@ -329,7 +327,7 @@ def launch_attention(
     out: torch.Tensor | None,
     native_fp8: bool | None = None,
 ) -> torch.Tensor:
-    """`paged_attention` of what has been checked."""
+    """`paged_attention` with arguments that have been checked."""
     _, heads, block_size, dim = key_cache.shape
     host = plan.plan
     spec, device, cached = host.spec, key_cache.device, key_cache.dtype

@@ -1,8 +1,8 @@
-"""The same calls in plain torch, for CPU tensors without Triton: so that kvcore works on a laptop.
+"""The same calls in plain torch, for CPU tensors without Triton, so that kvcore works on a laptop.
 
-Held to the tolerance, not to the bits: sums are torch's, in float32.
+This path is held to the tolerance, not to the bits: sums are torch's, in float32.
 
-This room may not know: Triton. Its arguments have been checked.
+Its arguments have been checked by `calls.py`.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""The planner: a batch becomes work lists, and whatever is wrong with it is said before anything is launched.
+"""The planner: turns a batch into work lists. A faulty batch is an error before anything is launched.
 
-A *work item* is (sequence, first query row, leaf, partial): what one program computes for each kv head. With leaf -1
-it walks all leaves and writes the output (*direct*); otherwise it computes one leaf and leaves its state in a partial,
-and a merge item (sequence, first query row, first partial, leaves) combines them (*split*). Which sequences are split
-is a matter of load alone: the bits are the same (see `spec.py`). Heavy items come first, so that the last ones to run
-are small.
+A *work item* is (sequence, first query row, leaf, partial): what one program computes for each kv head. With leaf -1 it
+walks all leaves and writes the output (*direct*); otherwise it computes one leaf and leaves its state in a partial, and
+a merge item (sequence, first query row, first partial, leaves) combines them (*split*). Only the load decides which
+sequences are split: the bits are the same either way (see `spec.py`). Heavy items come first, so that the last ones to
+run are small.
 
-After FlashInfer's plan / run division (Ye et al., arXiv 2501.01005); the rule that nothing numeric may depend on the
-plan is ours.
-
-This room may not know: torch, devices beyond a number of programs, tokens.
+The division into plan and run is FlashInfer's (Ye et al., arXiv 2501.01005). That nothing numeric may depend on the
+plan is our rule.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ __all__ = ["Lane", "Plan", "Schedule", "check_batch", "make_plan"]
 Int32 = npt.NDArray[np.int32]
 
 Schedule = Literal["auto", "direct", "split"] | Sequence[bool]
-"""Which sequences are split: by load, none, all, or one bool for each."""
+"""Which sequences are split: by load, none, all, or a bool for each."""
 
 _WAVES = 8
 """A direct item should take no more than 1 / _WAVES of the time that the whole step takes on a full machine, so that

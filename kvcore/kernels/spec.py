@@ -7,8 +7,6 @@ whoever computes which part of it: how a prompt was cut into chunks, what was hi
 batch, where its blocks lie, whether one program walks all leaves or many do one each. The scheduler is free, and no
 bit moves. (Others fix the number of splits or forbid them: see docs/kernels.md.) The bits depend on the tree and on the
 GPU's matrix units, so `Tree.identity` goes with stored results.
-
-This room may not know: torch, Triton, any batch.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ from ..errors import InvalidAttention
 __all__ = ["AttentionSpec", "Tiling", "Tree", "default_tree", "padded_dim", "tilings"]
 
 _VERSION = 1
-"""Of the order of operations in `attention.py`; a change that can move a bit raises it."""
+"""Version of the order of operations in `attention.py`. A change that can move a bit raises it."""
 
 
 @dataclass(frozen=True)
@@ -141,9 +139,10 @@ def default_tree(head_dim: int, itemsize: int) -> Tree:
 def tilings(head_dim: int, itemsize: int, group: int, capability: int) -> tuple[Tiling, Tiling]:
     """(for few rows, for many rows), by the query's width and the device's compute capability (80, 90, 100, ...).
 
-    From the compile tables in docs/gates.md: none spill on 90 and 100, few on 80. What still spills, in at most 2 % of
-    its instructions: prompts with a window on 100, and over FP8 caches of more than 128 dims on 90; by more: head dims
-    that are no multiple of 16, and more than 64 heads in a group with head dim 256 or float32 queries.
+    From the compile tables in docs/generated/gates.md: none spill on 90 and 100, few on 80. Two cases still spill, in
+    at most 2 % of their instructions: prompts with a window on 100, and prompts over FP8 caches of more than 128 dims
+    on 90. Two cases spill more: head dims that are no multiple of 16, and more than 64 heads in a group with head dim
+    256 or float32 queries.
     """
     pressure = _pressure(head_dim, itemsize)
     stages = 3 if pressure <= 128 else 2

@@ -1,8 +1,10 @@
 """EQUIVALENCE and BOUNDS: what must hold of the kernels that write and read a paged cache.
 
-`cases.py` are data, `world.py` builds their tensors, `checks.py` says what must hold of them for any `Kernels` (see
-`kernels.py`); `oracle.py` knows what is right, `sanitizer.py` who may touch what, `law.py` does it all beside the
-allocator, as an observer of a session. `repairs.py` mends Triton's interpreter first.
+In: kernels behind the protocol of `kernels.py`. Out: a violation, or counts of what was checked.
 
-May import torch and Triton, unlike the rest of `properties`. This room may not know: kvcore, Hypothesis.
+`cases.py` has cases as data, `world.py` builds their tensors, and `checks.py` says what must hold for them. `oracle.py`
+knows the right output, and `sanitizer.py` which program may touch which memory. `law.py` does all of it beside the
+allocator, as an observer of a session. `repairs.py` repairs Triton's interpreter first.
+
+Imports: properties, reference, numpy, torch, triton.
 """

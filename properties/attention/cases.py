@@ -1,11 +1,9 @@
 """Attention cases as data: a case is a few small values, from which everything is built again.
 
-So a failing case is one line of JSON that replays without Hypothesis (`python -m fuzz kernels --case ...`).
+So a failing case is one line of JSON that replays without Hypothesis (`python -m fuzz attention --case ...`).
 
-`draw` makes one from choices among few; Hypothesis and the seeded stream both choose, so that there is one generator,
-and the first choice is always the simplest.
-
-This room may not know: torch, kernels, where choices come from.
+`draw` makes a case from choices. Hypothesis and the seeded stream both make the choices, so that there is one
+generator. The first choice is always the simplest.
 """
 
 from __future__ import annotations
@@ -29,7 +27,7 @@ class MalformedCase(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """sequences: (context length, query rows) each. shared: leading blocks that all sequences of enough length share.
+    """sequences: (context length, query rows) each. shared: leading blocks that all long enough sequences share.
 
     values: what K, V and Q are like. layout: of the cache in memory. filler: table entries beyond a context. spare:
     blocks that nobody owns. axes: what is varied. tile, leaf, rows: see `How`. fused: queries are a slice of wider
@@ -166,7 +164,7 @@ def draw(choose: Choose, axes: Sequence[str], budget: int = 48) -> Case:
         if left < 2:
             break
     longest = max(context for context, _ in sequences)
-    # Windows around what tiles and leaves are; and such that they begin at the edge of a leaf.
+    # Windows about as long as tiles and leaves, and windows that begin at the edge of a leaf.
     windows = (1, 2, 3, tile - 1, tile, tile + 1, leaf + 1, leaf + tile // 2, 1000, longest - leaf, longest - leaf + 1)
     return Case(
         sequences=tuple(sequences),
@@ -195,7 +193,7 @@ def draw(choose: Choose, axes: Sequence[str], budget: int = 48) -> Case:
 
 def fit(case: Case, limits: Mapping[str, tuple[Any, ...]]) -> tuple[Case, tuple[str, ...]]:
     """The case within `limits` (see `Kernels.limits`), and what was changed, in words. A value that is not allowed
-    becomes one of those that are, by the case's seed. "query rows": those of a sequence. O(sequences)."""
+    becomes one of those that are, chosen by the case's seed. "query rows": those of a sequence. O(sequences)."""
     changes: dict[str, Any] = {}
     words = []
     for name, allowed in limits.items():
@@ -205,14 +203,14 @@ def fit(case: Case, limits: Mapping[str, tuple[Any, ...]]) -> tuple[Case, tuple[
                 words.append(f"more than {most} query rows")
                 changes["sequences"] = tuple((context, min(rows, most)) for context, rows in case.sequences)
         elif (value := getattr(case, name)) not in allowed:
-            # A feature in words of its own; a size, or one of many kinds, with its value.
+            # A feature has words of its own. A size, or one of many kinds, is named with its value.
             words.append(name if isinstance(value, bool) or name in ("window", "softcap") else f"{name} {value}")
             changes[name] = allowed[case.seed % len(allowed)]
     return replace(case, **changes), tuple(words)
 
 
 def _some(choose: Choose, options: Sequence[str], count: int) -> tuple[str, ...]:
-    """A few of them, each at most once, in their own order."""
+    """A few of them, each at most once, in the given order."""
     left = list(options)
     chosen = [left.pop(choose(len(left))) for _ in range(min(count, len(left)))]
     return tuple(option for option in options if option in chosen)

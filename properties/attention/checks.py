@@ -1,11 +1,9 @@
 """What must hold of attention kernels, for one case: EQUIVALENCE and BOUNDS.
 
-The case's K/V are stored by the kernels into a cache full of NaN, and compared byte by byte. The base run is compared
-with the float64 oracle; then the case's axes are walked, and every output must have the base run's very bits, in
-float32 (rounded to bf16, a reduction in another order hides: docs/kernels.md). Every launch runs under the sanitizer,
-where there is an interpreter; inputs and red zones must come out as they went in.
-
-This room may not know: which kernels these are, where cases come from.
+The kernels store the case's K/V into a cache full of NaN, and the cache is compared byte by byte. The base run is
+compared with the float64 oracle. Then the case is run along each of its axes, and every output must have exactly the
+bits of the base run, in float32. (Rounded to bf16, a reduction in another order is invisible: docs/kernels.md.) In the
+interpreter every launch runs under the sanitizer. Inputs and red zones must not change.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from .world import NAN, Arena, Placement, World
 __all__ = ["Blind", "Checker", "Counts", "Piece", "poison_is_seen"]
 
 FINITE = (0x3C, 0x47)
-"""Bytes that fill unused slots with other, finite numbers: what is read and weighs little shows in the bits."""
+"""Bytes that fill unused slots with other, finite numbers: a slot that is read and weighs little shows in the bits."""
 
 
 class Blind(RuntimeError):
@@ -129,8 +127,8 @@ class Checker:
 
     def survey(self, case: Case) -> dict[str, Violation | None]:
         """Every verdict on a case, not only the first: by "run" (storing, and the base run under watch), "oracle", and
-        each of the case's axes, the violation or None. Left out is what the kernels do not support, and what could not
-        be judged because the run failed."""
+        each of the case's axes, the violation or None. What the kernels do not support is left out, and what could
+        not be judged because the run failed."""
         verdicts: dict[str, Violation | None] = {}
 
         def judge(what: str, act: Callable[[], None]) -> None:
@@ -192,7 +190,7 @@ class Checker:
         self, world: World, arena: Arena, placement: Placement, spans: Sequence[tuple[int, int]] | None = None
     ) -> None:
         """Store positions spans[s] of every sequence (all of them by default), shared ones once. Rows with slot -1,
-        full of NaN, are strewn in."""
+        full of NaN, are mixed in."""
         case = world.case
         slots: list[int] = []
         keys, values = [], []
@@ -419,5 +417,5 @@ def poison_is_seen(kernels: Kernels, dtype: str, device: torch.device | str = "c
             except Bounds:
                 continue
             except Unsupported:
-                return  # and so is every case like it
+                return  # and so is every similar case
             raise Blind(f"{kernels.name}, {dtype}: NaN in the {plane} of a position that is read does not show")

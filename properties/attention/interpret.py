@@ -1,9 +1,7 @@
-"""Getting Triton's interpreter ready, where kernels are to be checked on the CPU.
+"""Prepares Triton's interpreter, so that kernels can be checked on the CPU.
 
 Triton decides when it is imported whether kernels are compiled or interpreted, so this comes first: before torch,
 Triton or an adapter.
-
-This room may not know: kernels, cases.
 """
 
 from __future__ import annotations
@@ -15,12 +13,12 @@ __all__ = ["NotInterpreted", "prepare"]
 
 
 class NotInterpreted(RuntimeError):
-    """Triton was imported before anybody asked for its interpreter. Import nothing of it earlier, or set
+    """Triton was imported before its interpreter was asked for. Import nothing of it earlier, or set
     TRITON_INTERPRET=1 in the environment."""
 
 
 def prepare(dot: str = "sequential") -> None:
-    """Switch the interpreter on and mend it (see `repairs.py`). dot: how products are summed.
+    """Switch the interpreter on and repair it (see `repairs.py`). dot: how products are summed.
 
     One thread for torch: the tensors are small, and several processes may run. Raises NotInterpreted if it is too late.
     """

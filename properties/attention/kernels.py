@@ -1,10 +1,8 @@
-"""What kernels must offer to be tested: the protocol, and the plain values that go through it.
+"""The protocol for kernels under test, and the plain values that go through it.
 
-An adapter is one file (`properties/targets/kvcore_kernels.py` is ours). It says which of the axes it can be driven
-along, what cases must be like for it (`limits`), and how its arithmetic differs from ours (`arithmetic`); what is left
-out is not checked, and the summary says so.
-
-This room may not know: any kernels.
+An adapter is one file (`properties/targets/kvcore_kernels.py` is ours). It says along which axes it can be driven,
+which cases it takes (`limits`), and how its arithmetic differs from ours (`arithmetic`). What it leaves out is not
+checked, and the summary says so.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ ARITHMETIC = {
     "their rounding does not cancel where values are alike",
     "rounded dequantization": "an element of an FP8 cache is scaled and rounded to the queries' dtype, then multiplied",
 }
-"""What kernels may do otherwise than ours, by design, that their error depends on. See `tolerance`."""
+"""How the arithmetic of kernels may differ from ours, by design, so that their error differs. See `tolerance`."""
 
 
 class Unsupported(Exception):
@@ -108,11 +106,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How the step is to be run: nothing of it may move a bit, but for tile and leaf.
+    """How the step is to be run. Nothing of it may move a bit, except tile and leaf.
 
-    schedule: direct, split, mixed (every second sequence) or auto. rows: of the lanes, few first. shuffle: a seed for
-    the work list's order. padded: as a captured graph pads. tile, leaf: where tiles and leaves are cut, for kernels
-    that can choose; native_fp8: by the type's conversion, or by integer steps.
+    schedule: direct, split, mixed (every second sequence) or auto. rows: of the two lanes, few rows first. shuffle: a
+    seed for the order of the work list. padded: as a captured graph pads. tile, leaf: where tiles and leaves are cut,
+    for kernels that can choose; native_fp8: by the type's conversion, or by integer steps.
     """
 
     schedule: str = "auto"

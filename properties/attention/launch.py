@@ -1,8 +1,6 @@
-"""Launching kernels under watch: what they write is compared byte by byte, what they touch goes by the sanitizer.
+"""Launches kernels under watch: memory is compared byte by byte, and the sanitizer checks every access.
 
 Shared by the checks of single cases and by the law that runs beside the allocator.
-
-This room may not know: which kernels these are, what an output should be.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ __all__ = ["Launches"]
 
 
 _UNWRITTEN = -0x452453
-"""As float32 a NaN that no arithmetic makes: what an output holds until it is written."""
+"""As float32, a NaN that no arithmetic makes. An output holds it until it is written."""
 
 
 class Launches:
@@ -133,7 +131,8 @@ def _bits(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _same_memory(what: str, arena: Arena, expected: Arena, slots: torch.Tensor) -> None:
-    """All bytes, red zones included. A wrong content of what was to be written is EQUIVALENCE, the rest BOUNDS."""
+    """Compares all bytes, red zones included. A wrong value that was to be written is EQUIVALENCE, the rest is
+    BOUNDS."""
     if torch.equal(arena.memory, expected.memory):
         return
     size = arena.cache.keys.shape[2]

@@ -11,8 +11,6 @@ the block tables. Then:
 - FRESHNESS: the tag of every slot in a context, noted by the store kernel, is that of the token that belongs there.
 
 A step's rows beyond `ROWS` a sequence are stored but not attended: the interpreter takes milliseconds a tile.
-
-This room may not know: which kernels, which core.
 """
 
 from __future__ import annotations
@@ -24,7 +22,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from reference import Equivalence, Freshness, Line, Passage
+import reference
+from reference import Equivalence, Freshness
 
 from ..laws import Law, Seen
 from ..operations import Configuration
@@ -39,7 +38,7 @@ from .world import NAN, World
 __all__ = ["KernelLaw", "kernel_laws", "shape_for"]
 
 ROWS = 8
-"""Query rows of one sequence that are attended in one step, its last ones."""
+"""At most so many query rows of one sequence are attended in one step: its last ones."""
 
 
 def shape_for(configuration: Configuration) -> Case:
@@ -80,7 +79,7 @@ class KernelLaw:
     """Runs and checks every step of one session on `kernels`."""
 
     needs = frozenset({Capability.BATCH})
-    # A placeholder's K/V are computed before the host knows its name; here they are a function of the name.
+    # A placeholder's K/V are computed before the host knows its token; here they are a function of the token.
     excludes = frozenset({Capability.FILL})
 
     def __init__(self, kernels: Kernels, configuration: Configuration, *, sanitize: bool = True) -> None:
@@ -114,11 +113,11 @@ class KernelLaw:
             self._run(*seen.step)
 
     def walk(self, seen: Seen, operations: int) -> None:
-        """Nothing is compared at intervals: each step was, when it ran."""
+        """Nothing to compare at intervals: each step was compared when it ran."""
 
     def _poison(self, seen: Seen) -> None:
         """Fill what became free, and what was evicted for other content, with NaN."""
-        references, published = seen.judge.references, seen.judge.published
+        references, published = seen.judge.blocks.references, seen.judge.blocks.published
         fresh = []
         for block in range(self.num_blocks):
             free = not references[block] and published[block] is None
@@ -132,7 +131,7 @@ class KernelLaw:
                 cache.view(torch.uint8)[fresh] = NAN
             self.tags.view(self.num_blocks, -1)[fresh] = 0
 
-    def _run(self, passage: Passage, copies: Sequence[tuple[int, int]], arrays: StepArrays) -> None:
+    def _run(self, passage: reference.Step, copies: Sequence[tuple[int, int]], arrays: StepArrays) -> None:
         case, world, launches = self.case, self.world, self.launches
         if copies:
             launches.copy(self.arena, copies)
@@ -193,7 +192,7 @@ class KernelLaw:
                         f"before, by up to {float((before - output[row]).abs().max()):.3g}"
                     )
 
-    def _audit(self, passage: Passage, step: Step, histories: Sequence[Sequence[bytes]]) -> None:
+    def _audit(self, passage: reference.Step, step: Step, histories: Sequence[Sequence[bytes]]) -> None:
         expected = [[_tag(history) for history in own] for own in histories]
         wrong = self.kernels.audit(self.tags, step.tables, self.case.block_size, expected, unwatched)
         for place, tag in enumerate(wrong):
@@ -206,7 +205,9 @@ class KernelLaw:
                         )
                     place -= len(own)
 
-    def _right(self, passage: Passage, histories: Sequence[Sequence[bytes]], outputs: Sequence[torch.Tensor]) -> None:
+    def _right(
+        self, passage: reference.Step, histories: Sequence[Sequence[bytes]], outputs: Sequence[torch.Tensor]
+    ) -> None:
         """Against attention over the histories themselves."""
         world, spec = self.world, self.world.spec
         for (line, _, end), own, output in zip(passage.spans, histories, outputs, strict=True):
@@ -234,7 +235,7 @@ class KernelLaw:
 
     # ---- histories and their values ----------------------------------------------------------------------------------
 
-    def _histories(self, line: Line, end: int) -> list[bytes]:
+    def _histories(self, line: reference.Sequence, end: int) -> list[bytes]:
         """The digest of the history up to each of the first `end` tokens, that token included. O(end)."""
         digest = hashlib.blake2b(repr(line.namespace).encode(), digest_size=16).digest()
         result = []

@@ -1,11 +1,11 @@
 """The oracle of a kernel's output: attention in float64, fast enough for long contexts, and what its error depends on.
 
-The same function as `reference.attention`, which says what is right and is too slow for more than a few tokens; the
-tests hold them together. Beside the output there are the three quantities that a bound on a kernel's error is made of:
-how large the scores are, how large what is read, and how far apart what is read is.
+This is the same function as `reference.attention`, which says what is right and is too slow for more than a few tokens.
+Tests compare the two. Beside the output there are the three quantities that bound a kernel's error: how large the
+scores are, how large the values are, and how far apart the values are.
 
-This room may not know: any core or kernel, or that caches are paged. It sees the keys and values of one sequence from
-its first token on. Where a budget for the error comes from is not its affair either.
+It sees the keys and values of one sequence from its first token on, and no blocks. The budget for the error is in
+`tolerance.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Who may touch what in one launch, for the sanitizer: a program of a sequence reads that sequence's slots and rows.
-
-This room may not know: kernels, cases.
-"""
+"""Which memory each program may touch in one launch: a program of a sequence reads that sequence's slots and rows."""
 
 from __future__ import annotations
 

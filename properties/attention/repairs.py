@@ -1,11 +1,11 @@
 """Repairs for the Triton interpreter, which runs our kernels on the CPU (`TRITON_INTERPRET=1`).
 
-It holds bf16 and fp8 values as bare bit patterns and forgets so too often: `tl.dot` multiplies the patterns, `+` adds
-them, and the conversions truncate where a GPU rounds. Its fp32 dot is numpy's matmul, whose bits depend on the shape:
-a batch-invariant kernel does not look it. `install` puts that right, with conversions that round and saturate as the
-GPU's `cvt` does, a choice of dots whose arithmetic is written down here, and an error for arithmetic on patterns. It
-also spares the interpreter much of its time: one patch a launch, and `memos.py`. What exactly Triton 3.9.0 does wrong
-is in `tests/test_repairs.py`, where each fault has a test that fails once Triton has mended it.
+The interpreter holds bf16 and fp8 values as bare bit patterns, and often treats them as numbers: `tl.dot` multiplies
+the patterns, `+` adds them, and the conversions truncate where a GPU rounds. Its fp32 dot is numpy's matmul, whose bits
+depend on the shape, so that a batch-invariant kernel does not look like one. `install` repairs this: conversions round
+and saturate as the GPU's `cvt` does, dots have an arithmetic that is written down here, and arithmetic on patterns is
+an error. It also makes the interpreter much faster (one patch a launch, and `memos.py`). `tests/test_repairs.py` says
+what exactly Triton 3.9.0 does wrong. Each fault has a test that fails once Triton has fixed it.
 """
 
 # Triton comes without types, so whatever is taken from it is `Any` here: builders, handles, scopes.
@@ -35,7 +35,7 @@ _Builder: Any = _I.InterpreterBuilder
 
 
 class Unrepaired(RuntimeError):
-    """A kernel asked the interpreter for something that it gets wrong and that is not mended here."""
+    """A kernel asked the interpreter for something that it gets wrong and that is not repaired here."""
 
 
 # ---- conversions
@@ -82,7 +82,7 @@ def narrow(values: Array, name: str, *, towards_zero: bool = False) -> Array:
     with np.errstate(all="ignore"):
         exact = np.array(values, dtype=np.float32, order="C")
     lost = np.isnan(exact)
-    # Not left to torch, which has changed its mind about what lies beyond e4m3.
+    # Not left to torch: its releases differ in what they do beyond the range of e4m3.
     kept = exact if form.most is None else np.asarray(np.clip(exact, -form.most, form.most))
     raw: Array = torch.from_numpy(kept).to(form.torch).view(form.bits).numpy()
     raw = raw.view(np.uint16 if form.bits == torch.int16 else np.uint8)
@@ -94,7 +94,8 @@ def narrow(values: Array, name: str, *, towards_zero: bool = False) -> Array:
 
 
 def _convert(source: Any, target: Any, *, towards_zero: bool = False) -> Any:
-    """A handle of the target type, or None where the interpreter's own conversion is right (or is not ours to mend)."""
+    """A handle of the target type, or None where the interpreter's own conversion is right (or is not repaired
+    here)."""
     old, new = source.dtype.scalar.name, target.scalar.name
     if {old, new}.isdisjoint(_FORMATS) or not (_PATTERNS & {old, new}) <= _FORMATS.keys():
         return None
@@ -156,7 +157,7 @@ def _power(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 
 def _exponents(operand: npt.NDArray[np.float64], least: float) -> npt.NDArray[np.float64]:
-    """Two to the exponent that the hardware reads: a subnormal's is the format's least, and a zero has no say."""
+    """Two to the exponent that the hardware reads: a subnormal has the format's least, and a zero does not count."""
     return np.where(operand == 0, 0.0, np.maximum(_power(operand), least))
 
 
@@ -168,7 +169,7 @@ def fused(
 
     `products` of them and the accumulator are aligned to the largest exponent (a product's is the sum of its
     operands'), cut off after `bits` fractional bits, summed exactly and cut off to float32. `least` is the operands'
-    smallest normal number. A block that K does not fill is taken to be filled with zeros.
+    smallest normal number. A block that K does not fill counts as filled with zeros.
     """
     left, right = _outer_first(a.astype(np.float64), b.astype(np.float64))
     finite = bool(np.isfinite(left).all() and np.isfinite(right).all() and np.isfinite(accumulator).all())
@@ -409,7 +410,7 @@ def installed() -> str | None:
 
 
 def uninstall() -> None:
-    """Give the interpreter back as it was when this room was first imported."""
+    """Restore the interpreter as it was when this module was first imported."""
     global _model
     for (owner, name), original in _STOCK.items():
         setattr(owner, name, original)

@@ -1,14 +1,13 @@
-"""The KV sanitizer: which addresses a kernel touches, and whether the program that does may.
+"""The KV sanitizer: which addresses a kernel touches, and whether that program may touch them.
 
 In Triton's interpreter every load and store passes here as an array of addresses. Each address is looked up in the
-*regions* known for the launch: the tensors that the test made, element by element labelled (which slot, which row), and
-the adapter's own. What lies outside every region is a wild access. What lies in a labelled region must carry a label
-that is allowed to the program: a program that works for one sequence may read that sequence's slots, not another's,
-although both hold valid numbers. No number shows that a masked weight made such a read harmless today.
+*regions* of the launch: the tensors that the test made, with a label for each element (which slot, which row), and the
+adapter's own tensors. An address outside every region is a wild access. An element of a labelled region must have a
+label that is allowed to the program: a program that works for one sequence may read the slots of that sequence, and not
+those of another, although both hold valid numbers. The output cannot show such a read when a masked weight makes it
+harmless.
 
 An access that is not allowed is noted and masked off, so that a wild store corrupts nothing, and the launch goes on.
-
-This room may not know: kernels, caches, cases.
 """
 
 from __future__ import annotations

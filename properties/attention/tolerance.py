@@ -15,12 +15,10 @@ Where kernels keep scores in float32, the scores' own last place counts too: one
 weights by that part, and the output by at most that times twice the largest value. It matters for scores beyond a
 hundred or so.
 
-Both are for kernels as exact as ours. Those of others state what they do otherwise (`kernels.ARITHMETIC`): with an
+Both are for kernels as exact as ours. Other kernels state how their arithmetic differs (`kernels.ARITHMETIC`). With an
 unrounded denominator the weights' rounding errors move the output by `u * sqrt(sum p^2 v^2)`, at most `u` times
 `mixture` and |output| together; float32 queries whose sums are float32 get the bound of each output, with `u` that of
 float32, and eight ulp of a score, which is a sum of head_dim products.
-
-This room may not know: kernels, cases.
 """
 
 from __future__ import annotations

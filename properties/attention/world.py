@@ -1,9 +1,7 @@
 """A case's tensors: each sequence's keys, values and queries, and a paged cache that holds them.
 
-Everything follows from the case and its seed. The cache lies between red zones, in one of several memory layouts, and
-begins as poison: whatever was not written and is read shows.
-
-This room may not know: kernels, what is right.
+Everything follows from the case and its seed. The cache lies between red zones, in one of several memory layouts. It
+begins as poison, so that reading what was never written shows.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Laws: observers of the Session that compare a core's own bookkeeping with what the judge derived.
 
-The judge (in `reference`) needs nothing but a core's choices. A law needs to see inside, so each says which
-capabilities it needs and is left out, visibly, where they are lacking. A law is asked after every operation, with the
-cost of what the operation touched, and at intervals (`walk`) for the whole state. The kernels will enter here too: as a
-law that executes each step's batch.
+The judge (in `reference`) needs only a core's choices. A law needs to see inside. So each law says which capabilities
+it needs; where they are missing it is left out, and the summary says so. A law is asked after every operation, at the
+cost of what the operation touched, and at intervals (`walk`) for the whole state. Kernels are checked by a law too,
+which runs each step's batch: `properties/attention/law.py`.
 
-This room may not know: producers of operations, the session, Hypothesis, any core.
+Imports: properties, reference.
 """
 
 from .bookkeeping import Bookkeeping

@@ -30,11 +30,10 @@ class Bookkeeping:
         return Bookkeeping(self._every)
 
     def after(self, seen: Seen) -> None:
-        judge = seen.judge
-        touched = judge.touched
-        references, published = judge.references, judge.published
-        states = seen.see(seen.target.states, touched)
-        for block, (count, indexed) in zip(touched, states, strict=True):
+        changed, blocks = seen.changed, seen.judge.blocks
+        references, published = blocks.references, blocks.published
+        states = seen.see(seen.target.states, changed)
+        for block, (count, indexed) in zip(changed, states, strict=True):
             if count != references[block] or indexed != (published[block] is not None):
                 self._accuse(seen, block, count, indexed)
         self._counts(seen)
@@ -42,22 +41,22 @@ class Bookkeeping:
     def walk(self, seen: Seen, operations: int) -> None:
         judge = seen.judge
         shown = seen.see(seen.target.inspect)
-        if shown.references != judge.references or shown.published != [
-            history is not None for history in judge.published
+        if shown.references != judge.blocks.references or shown.published != [
+            history is not None for history in judge.blocks.published
         ]:
             for block, (count, indexed) in enumerate(zip(shown.references, shown.published, strict=True)):
-                if count != judge.references[block] or indexed != (judge.published[block] is not None):
+                if count != judge.blocks.references[block] or indexed != (judge.blocks.published[block] is not None):
                     self._accuse(seen, block, count, indexed)
-        for request, line in judge.lines.items():
+        for request, sequence in judge.sequences.items():
             table = shown.tables.get(request)
-            if table != line.whole:
-                raise Mapping(f"the table of {request!r} has changed to {table}; it was {line.whole}")
-            lengths = len(line.tokens), line.scheduled, line.computed
+            if table != sequence.table:
+                raise Mapping(f"the table of {request!r} has changed to {table}; it was {sequence.table}")
+            lengths = len(sequence.tokens), sequence.scheduled, sequence.computed
             if shown.lengths and shown.lengths[request] != lengths:
                 raise Rollback(
                     f"{request!r} has {shown.lengths[request]} (tokens, scheduled, computed) in the core, not {lengths}"
                 )
-        if extra := sorted(set(shown.tables) - set(judge.lines)):
+        if extra := sorted(set(shown.tables) - set(judge.sequences)):
             raise Conservation(f"the core still has requests {extra}, which are not live")
         self._counts(seen)
         self._queues(seen, shown.free, shown.cached)
@@ -69,11 +68,11 @@ class Bookkeeping:
     def _counts(self, seen: Seen) -> None:
         judge = seen.judge
         free, cached, active = seen.see(seen.target.counts)
-        idle = judge.idle
-        if free + cached != idle or cached != judge.cached or active != judge.policy.num_blocks - idle:
+        available = judge.blocks.available
+        if free + cached != available or cached != judge.blocks.cached or active != judge.policy.num_blocks - available:
             raise Conservation(
                 f"the core counts {free} free + {cached} cached + {active} active blocks; by its tables there are "
-                f"{idle - judge.cached} + {judge.cached} + {judge.policy.num_blocks - idle}"
+                f"{available - judge.blocks.cached} + {judge.blocks.cached} + {judge.policy.num_blocks - available}"
             )
 
     def _queues(self, seen: Seen, free: list[int] | None, cached: list[int] | None) -> None:
@@ -83,10 +82,12 @@ class Bookkeeping:
         listed = free + cached
         if len(set(listed)) != len(listed):
             raise Conservation(f"a block is listed twice: free {free}, cached {cached}")
-        busy = [block for block in listed if judge.references[block]]
-        if busy or len(listed) != judge.idle:
-            raise Conservation(f"free {free} and cached {cached}; {judge.idle} blocks have no holder, {busy} have one")
-        predictor = judge.predictor
+        busy = [block for block in listed if judge.blocks.references[block]]
+        if busy or len(listed) != judge.blocks.available:
+            raise Conservation(
+                f"free {free} and cached {cached}; {judge.blocks.available} blocks have no holder, {busy} have one"
+            )
+        predictor = judge.blocks.predictor
         if predictor is not None and (free != list(predictor.free) or cached != list(predictor.cached)):
             raise Exact(
                 f"free {free}, cached {cached}; by the order of release free {list(predictor.free)}, "
@@ -97,11 +98,11 @@ class Bookkeeping:
         judge = seen.judge
         numbers: dict[int, int] = {}  # of histories, by id of a claim
         claims = seen.see(seen.target.contents)
-        for block, history in enumerate(judge.published):
+        for block, history in enumerate(judge.blocks.published):
             if history is not None and block not in claims:
-                self._accuse(seen, block, judge.references[block], False)
+                self._accuse(seen, block, judge.blocks.references[block], False)
         for block, claim in claims.items():
-            history = judge.published[block]
+            history = judge.blocks.published[block]
             if history is None:
                 raise Ownership(f"the index names block {block}, which holds nothing published")
             if self._number(judge.histories, claim, numbers) != history:
@@ -123,15 +124,15 @@ class Bookkeeping:
         return number
 
     def _accuse(self, seen: Seen, block: int, count: int, indexed: bool) -> None:
-        judge = seen.judge
-        if indexed != (judge.published[block] is not None):
-            history = judge.published[block]
+        blocks, histories = seen.judge.blocks, seen.judge.histories
+        if indexed != (blocks.published[block] is not None):
+            history = blocks.published[block]
             raise Ownership(
-                f"block {block} holds {judge.histories.describe(history)[1]} and is not in the index"
+                f"block {block} holds {histories.describe(history)[1]} and is not in the index"
                 if history is not None
                 else f"block {block} is in the index, but its content is not published (any more)"
             )
-        if count != judge.references[block]:
+        if count != blocks.references[block]:
             raise References(
-                f"block {block} has {count} references; {judge.references[block]} tables and pending copies hold it"
+                f"block {block} has {count} references; {blocks.references[block]} tables and pending copies hold it"
             )

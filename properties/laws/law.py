@@ -1,6 +1,6 @@
-"""What a law is, and what it sees of a session. Apart from the laws and from the session, so that imports run one way.
+"""What a law is, and what it sees of a session.
 
-This room may not know: any law, the session, any core.
+A module of its own, so that laws and session both import it and not each other.
 """
 
 from __future__ import annotations
@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from reference import Judge, Passage
+import reference
+from reference import Judge
 
 from ..target import Capability, StepArrays, Target
 
@@ -20,11 +21,13 @@ class Seen(Protocol):
 
     judge: Judge
     target: Target
-    step: tuple[Passage, Sequence[tuple[int, int]], StepArrays] | None
+    changed: Sequence[int]
+    """Blocks whose references or publication the last operation changed."""
+    step: tuple[reference.Step, Sequence[tuple[int, int]], StepArrays] | None
     """The step that the last operation dispatched, its copies and its arrays; None if it was another operation."""
 
     def see(self, look: Callable[..., Any], *values: Any) -> Any:
-        """What a method of the target that only shows something returns; whatever it raises is a CRASH."""
+        """What a method of the target returns that only shows something. Anything that it raises is a CRASH."""
         ...
 
 
@@ -33,10 +36,10 @@ class Law(Protocol):
 
     needs: frozenset[Capability]
     excludes: frozenset[Capability]
-    """What it cannot follow: switched off in its sessions, and said like any capability that is missing."""
+    """Capabilities that it cannot follow. They are off in its sessions, and listed like any that is missing."""
 
     def after(self, seen: Seen) -> None:
-        """The last operation succeeded and the judge has no objection; `seen.judge.touched` lists its blocks."""
+        """The last operation succeeded and the judge has no objection; `seen.changed` lists its blocks."""
         ...
 
     def walk(self, seen: Seen, operations: int) -> None:

@@ -1,11 +1,11 @@
 """Hypothesis as a producer of operations: the properties as a state machine, and the gate for every commit.
 
-`moves.py` turns a few small integers into one operation in the present state, `strategies.py` draws them and the
-configurations, `allocator.py` is the machine, `profiles.py` says how long it runs. The machine adds nothing to what is
-checked: it calls `Session.apply`, as every other producer does, and keeps the list of operations, which is what a
-finding is. Hypothesis is the only room's import that draws; nothing here is random otherwise.
+`properties.moves` turns a few small integers into one operation in the present state, `strategies.py` draws them and
+the configurations, `allocator.py` is the machine, `profiles.py` says how long it runs. The machine adds nothing to what
+is checked: it calls `Session.apply`, as every other producer does, and keeps the list of operations, which is what a
+finding is. Hypothesis draws; nothing here is random otherwise.
 
-This room may not know: any core (a target factory is all it gets), fuzz, torch.
+Imports: properties, reference, hypothesis.
 """
 
 from __future__ import annotations

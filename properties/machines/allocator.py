@@ -9,8 +9,6 @@ What is found is handed on as (configuration, operations, violation). The list e
 property, or, where only the drain did, with the last one before it; so to replay it is to apply it to a fresh session
 and then to drain that. Hypothesis's own way to reproduce (blobs, database keys) breaks when a rule changes; the list
 does not.
-
-This room may not know: any core, fuzz.
 """
 
 from __future__ import annotations

@@ -9,8 +9,6 @@
 Every setting is given, so that nothing is inherited from the profile that happens to be loaded. That matters: where CI
 is detected, Hypothesis loads its own `ci` profile by itself, which derandomizes, and a nightly run under it would try
 the same examples for ever.
-
-This room may not know: targets, operations.
 """
 
 from __future__ import annotations

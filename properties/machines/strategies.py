@@ -2,8 +2,6 @@
 
 Small pools and block sizes, weak hashes and tiny alphabets, or nothing ever hits, collides or is evicted. The first
 entry of each choice is where shrinking ends.
-
-This room may not know: any core, sessions.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ SWARMS: SearchStrategy[Swarm] = st.builds(
 )
 
 MOVES: SearchStrategy[tuple[int, int, int, int]] = st.tuples(_NUMBER, _NUMBER, _NUMBER, _NUMBER)
-"""(kind, who, amount, value): see moves.py."""
+"""(kind, who, amount, value): see `properties.moves`."""
 
 OPENINGS: SearchStrategy[list[tuple[int, int, int, int]]] = st.lists(MOVES, min_size=1, max_size=3)
 """The requests that an episode begins with."""

@@ -3,5 +3,5 @@
 The fixtures `target_factory`, `target_name` and `profile` come from the plugin. What a core has no capability for is
 skipped, with the reason.
 
-These tests may not know: any core.
+Imports: properties, hypothesis, pytest.
 """

@@ -58,7 +58,7 @@ def tokens(session: Session, blocks: int, more: int = 0, first: int = 0) -> tupl
 
 def step(session: Session, number: int, *requests: str) -> None:
     """Dispatch all that is left of `requests`, if anything is, and complete it."""
-    left = {name: len(line.tokens) - line.scheduled for name, line in session.judge.lines.items()}
+    left = {name: len(line.tokens) - line.scheduled for name, line in session.judge.sequences.items()}
     work = tuple((name, left[name]) for name in requests if left[name])
     if not work:
         return
@@ -71,7 +71,7 @@ def admit(session: Session, name: str, prompt: tuple[int, ...], space: Namespace
     assert session.apply(Allocate(name, prompt, space)).status == "done"
     if session.judge.policy.admission == "step":
         step(session, 1000 + session.judge.dispatched, name)
-    return session.judge.lines[name].written_from
+    return session.judge.sequences[name].tables[0].written_from
 
 
 def is_hit(session: Session, hit: int, prompt: tuple[int, ...]) -> bool:
@@ -82,7 +82,7 @@ def is_hit(session: Session, hit: int, prompt: tuple[int, ...]) -> bool:
 
 
 def tables(session: Session) -> dict[str, list[int]]:
-    return {request: list(session.target.table(request)) for request in session.judge.lines}
+    return {request: list(session.target.table(request)) for request in session.judge.sequences}
 
 
 def apply(session: Session, *operations: Operation) -> list[Outcome]:
@@ -109,10 +109,10 @@ def test_nothing_is_hit_before_its_step_completes(start: Start) -> None:
     apply(session, Allocate("a", prompt), Allocate("b", prompt))
     if Capability.OVERLAP in session.capabilities and session.judge.policy.admission == "request":
         apply(session, Dispatch(1, (("a", len(prompt)),)), Allocate("c", prompt), Complete(1))
-        assert session.judge.lines["c"].written_from == 0
+        assert session.judge.sequences["c"].tables[0].written_from == 0
         session.apply(Free("c"))
     step(session, 2, "a", "b")
-    assert session.judge.lines["b"].written_from == 0
+    assert session.judge.sequences["b"].tables[0].written_from == 0
     assert is_hit(session, admit(session, "d", prompt), prompt)
     session.drain()
 
@@ -122,7 +122,7 @@ def test_what_a_step_publishes_is_hit_in_the_same_step(start: Start) -> None:
     prompt = tokens(session, 1, 1)
     apply(session, Allocate("a", prompt), Allocate("b", prompt))
     step(session, 1, "a", "b")
-    assert session.judge.lines["b"].written_from == len(prompt) - 1
+    assert session.judge.sequences["b"].tables[0].written_from == len(prompt) - 1
     session.drain()
 
 
@@ -147,14 +147,14 @@ def test_the_last_token_is_always_computed(start: Start) -> None:
     admit(session, "a", prompt)
     step(session, 1, "a")
     session.apply(Allocate("b", prompt))
-    assert session.judge.lines["b"].scheduled < len(prompt)
+    assert session.judge.sequences["b"].scheduled < len(prompt)
     step(session, 2, "b")
     session.drain()
 
 
 def test_a_refused_request_changes_nothing(start: Start) -> None:
     session = start(policy={"admission": "request"})
-    capacity = session.judge.capacity
+    capacity = session.judge.blocks.capacity
     session.apply(Allocate("a", tokens(session, capacity - 1)))
     step(session, 1, "a")
     before = tables(session)
@@ -172,7 +172,7 @@ def test_a_refused_request_changes_nothing(start: Start) -> None:
 
 def test_a_refused_step_changes_nothing(start: Start) -> None:
     session = start(policy={"admission": "step", "lookahead": 0})
-    most = session.judge.room // session.judge.policy.block_size
+    most = session.judge.max_tokens // session.judge.policy.block_size
     admit(session, "a", tokens(session, most - 1))
     before = tables(session)
     prompt = tokens(session, 2, first=100)
@@ -260,14 +260,14 @@ def test_a_chunked_prefill_is_one_prompt(start: Start) -> None:
 
 def test_the_least_recently_released_is_evicted(start: Start) -> None:
     session = start(policy={"lookahead": 0, "groups": 1})
-    capacity = session.judge.capacity
+    capacity = session.judge.blocks.capacity
     size = session.judge.policy.block_size
     for number, name in enumerate(("old", "young"), 1):
         admit(session, name, tokens(session, 1, 1, first=number * 1000))
         step(session, number, name)
     apply(session, Free("old"), Free("young"))
     admit(session, "big", tokens(session, capacity - 1, first=5000))
-    assert session.judge.idle == 1
+    assert session.judge.blocks.available == 1
     session.apply(Free("big"))
     assert admit(session, "gone", tokens(session, 1, 1, first=1000)) == 0
     if session.judge.policy.exact and session.judge.policy.order == "free_first":
@@ -277,7 +277,7 @@ def test_the_least_recently_released_is_evicted(start: Start) -> None:
 
 def test_what_a_step_uses_is_not_handed_out_before_it_completes(start: Start) -> None:
     session = start(Capability.OVERLAP, policy={"lifetime": "steps"})
-    capacity = session.judge.capacity
+    capacity = session.judge.blocks.capacity
     session.apply(Allocate("a", tokens(session, capacity)))
     apply(session, Dispatch(1, (("a", 1),)), Free("a"))
     assert session.apply(Allocate("b", (1,))).status == "refused"
@@ -312,7 +312,7 @@ def test_a_match_saves_nothing_but_hashing(start: Start) -> None:
     session.apply(Allocate("a", prompt))
     step(session, 1, "a")
     session.apply(Allocate("b", prompt, match="early"))
-    assert session.judge.lines["b"].scheduled == len(prompt) - 1
+    assert session.judge.sequences["b"].scheduled == len(prompt) - 1
     assert session.apply(Allocate("c", (*prompt[:-1], 99), match="early")) == Outcome("refused", "MatchMismatch")
     session.drain()
 

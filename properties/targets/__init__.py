@@ -1,11 +1,14 @@
-"""Adapters, one file a core or a set of kernels. kvcore's are the only modules of this room that import kvcore;
-vllm's and sglang's import those packages' kernels, and only when they are asked for.
+"""Adapters, one file for each core or set of kernels.
+
+Only kvcore's adapters import kvcore. The adapters of vLLM and SGLang import those packages when they are asked for.
 
 `load` finds a target factory by name: a file in this folder ("kvcore"), what an installed package registers, or
 "package.module:factory" anywhere. A package registers its adapter in its own pyproject.toml:
 
     [project.entry-points."properties.targets"]
     mycore = "mycore.testing:make"
+
+Imports: properties, reference.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Importing another project's kernels without the engine around them.
+"""Imports another project's kernels without the engine around them.
 
-An engine's package runs much when it is imported (configuration, CUDA, a hundred dependencies) of which its Triton
-kernels need a few names. Here the package is replaced, while one module of it is imported, by empty packages on its own
-folders and by the stand-ins that an adapter gives. Nothing is written, and afterwards `sys.modules` is as before: a
-session may drive that engine's allocator too, with the whole package.
-
-This room may not know: which kernels, Triton.
+An engine's package runs a lot of code when it is imported (configuration, CUDA, a hundred dependencies). Its Triton
+kernels need only a few names of it. So while one module is imported, the package is replaced by empty packages on its
+own folders and by the stand-ins that an adapter gives. Nothing is written, and afterwards `sys.modules` is as before:
+the same process may also drive that engine's allocator, with the whole package.
 """
 
 from __future__ import annotations

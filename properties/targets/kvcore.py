@@ -1,6 +1,8 @@
 """kvcore as a target: the whole protocol, nothing left out.
 
 The adapter is given the core as a module, so that the same file also drives a copy of kvcore with a planted fault.
+
+Also imports: kvcore.
 """
 
 from __future__ import annotations
@@ -23,7 +25,26 @@ __all__ = ["KvcoreTarget", "make"]
 class KvcoreTarget:
     """One `kvcore.BlockManager`, driven through the target protocol."""
 
-    capabilities = frozenset(Capability)
+    capabilities = frozenset(
+        {
+            Capability.LOOKUP,
+            Capability.MATCH,
+            Capability.FILL,
+            Capability.OVERLAP,
+            Capability.TRUNCATE,
+            Capability.FORK,
+            Capability.RESET,
+            Capability.NAMESPACES,
+            Capability.HASH,
+            Capability.BATCH,
+            Capability.REFUSES,
+            Capability.ERRORS,
+            Capability.INSPECT,
+            Capability.CONTENTS,
+            Capability.CHECK,
+            Capability.CLONE,
+        }
+    )
 
     def __init__(self, configuration: Configuration, core: ModuleType = kvcore) -> None:
         self.name = core.__name__

@@ -1,6 +1,8 @@
 """kvcore's kernels as a target: every axis, and the work list as the chooser of the sequence.
 
-Given the core as a module, like the allocator's adapter, so that the same file drives a copy with a planted fault.
+The core is given as a module, as to the allocator's adapter, so that the same file drives a copy with a planted fault.
+
+Also imports: kvcore, numpy, torch.
 """
 
 from __future__ import annotations
@@ -120,7 +122,7 @@ class KvcoreKernels:
         flat = torch.tensor([tag for own in expected for tag in own], dtype=torch.int64, device=tags.device)
         begins = torch.tensor(np.cumsum([0, *map(len, expected)]), dtype=torch.int64, device=tags.device)
         where = torch.tensor(tables, device=tags.device)
-        # The answer is made in there: the kernel may write what it does not know yet.
+        # The call makes the answer itself: the kernel may write a tensor that is not known here yet.
         found: list[int] = self.kernels.audit(tags, where, flat, begins, block_size=block_size).tolist()
         return found
 
@@ -154,7 +156,7 @@ class KvcoreKernels:
         plan = self._host_plan(cache, step, spec, how)
         if how.shuffle is not None:
             rng = random.Random(how.shuffle)
-            # What runs first is nobody's business: neither of the items nor of the merges.
+            # The order of items may not matter, nor that of merges.
             for items in (items for lane in plan.lanes for items in (lane.work, lane.merges)):
                 order = list(range(len(items)))
                 rng.shuffle(order)

@@ -7,8 +7,6 @@ wait for a step here. Both engines are synchronous.
 
 Only `nanovllm.engine.sequence` and `block_manager` are imported, from the package's folder: the package itself imports
 the whole engine, with a GPU's libraries. The bare parents are in `sys.modules` for that long only.
-
-This room may not know: kvcore, the judge.
 """
 
 from __future__ import annotations
@@ -49,7 +47,8 @@ class _NanoTarget(Adapter):
         return sequence
 
     def _grow(self, sequence: Any, tokens: Sequence[int]) -> bool:
-        """Append `tokens` one by one, as the engine does; False, and nothing done, if there are not blocks for all."""
+        """Append `tokens` one by one, as the engine does; False, and nothing done, if there are not enough blocks for
+        all."""
         length = len(sequence)
         needed = sum((length + more) % self._size == 1 for more in range(1, len(tokens) + 1))
         if needed > len(self.manager.free_block_ids):
@@ -184,8 +183,10 @@ def make(configuration: Configuration) -> CurrentTarget | OlderTarget:
 
 
 def forgetful(configuration: Configuration) -> CurrentTarget | OlderTarget:
-    """The same, judged by what `nano-vllm-fork` has decided: what nobody holds any more is forgotten at once, so that
-    COMPLETENESS, OWNERSHIP and the order of blocks are not asked about, and what else there is can be seen."""
+    """The same, judged by what `nano-vllm-fork` has decided: a block that nobody holds is forgotten at once.
+
+    So COMPLETENESS, OWNERSHIP and the order of blocks are not judged, and other violations can be seen.
+    """
     target = make(configuration)
     target.policy = replace(target.policy, complete=False, exact=False)
     target.capabilities = target.capabilities - {Capability.INSPECT}

@@ -3,8 +3,8 @@
 Everything that decides anything is SGLang's, called by the functions that its scheduler calls: `Req` matches and takes
 locks, `alloc_for_extend` and `alloc_for_decode` evict, allocate and write the row, `checkpoint_kv_cache` publishes,
 `release_kv_cache` gives back, `SchedulerInvariantChecker` checks. The adapter stands in for the loop around them: it
-queues, says what a step computes, and admits by the same sum as the scheduler's `PrefillBudget` (free + evictable, with
-the request's own prefix locked). There is no model and no GPU: slots are numbers here.
+queues requests, says what a step computes, and admits by the same sum as the scheduler's `PrefillBudget` (free +
+evictable, with the request's own prefix locked). There is no model and no GPU: slots are numbers here.
 
     make          the cache that SGLang builds unless told otherwise: `UnifiedRadixCache` on its Rust tree
     make_python   the same on its Python tree (SGLANG_UNIFIED_RADIX_TREE_CORE_BACKEND=python)
@@ -21,13 +21,15 @@ What it means in the target protocol (docs/your-core.md has the policies):
   and `Policy.complete` is False.
 - More than one token of a request that has been prefilled is allocated as speculative decoding does, and not published.
 - Freeing a request whose tokens are all computed finishes it. Any other is aborted or retracted, and not published.
-- With steps in flight the next one is scheduled, and what is freed is let go, before results are known: all that
-  follows comes later in the same CUDA stream. A request freed before the result of its prefill is retracted. The loop
-  publishes a chunk when it schedules the next one of the same request; there are no chunks with `make_overlap`.
-- `PrefillBudget` itself keeps more back, a page a request and the tokens it expects to generate: a scheduler can leave
-  waiting what fits. That is its policy of load, and not asked here; what the allocators refuse is judged exactly.
+- With steps in flight, the next step is scheduled and freed blocks are released before results are known: everything
+  that follows comes later in the same CUDA stream. A request freed before the result of its prefill is retracted. The
+  loop publishes a chunk when it schedules the next one of the same request. `make_overlap` has no chunks.
+- `PrefillBudget` itself keeps more back, a page a request and the tokens it expects to generate: it can make a
+  request wait that fits. That is its load policy, and not judged here. What the allocators refuse is judged exactly.
 
-This room may not know: any core but this one. SGLang is imported when the first target is made.
+SGLang is imported when the first target is made.
+
+Also imports: sglang, torch, transformers.
 """
 
 from __future__ import annotations
@@ -185,8 +187,8 @@ class SglangTarget(Adapter):
 
     cache: "rust", "python" or "radix". raw: see `_Spaces`. overlap: whether steps can be in flight.
 
-    Left out are FORK, TRUNCATE and FILL, which SGLang has not; RESET, which it refuses while anything runs; REFUSES,
-    since what is under the scheduler trusts it; INSPECT, since locks are of tree nodes, not of pages."""
+    Left out are FORK, TRUNCATE and FILL, which SGLang does not have; RESET, which it refuses while anything runs;
+    REFUSES, since the code under the scheduler trusts it; INSPECT, since tree nodes have locks and pages have none."""
 
     capabilities = frozenset({Capability.LOOKUP, Capability.NAMESPACES, Capability.BATCH, Capability.CHECK})
 

@@ -15,7 +15,7 @@ as `MHATokenToKVPool.set_kv_buffer` does where there is no CUDA; so storing is n
 page copies are CUDA, and it has no ALiBi. An FP8 cache rounds queries and weights to FP8, by design: no bound on errors
 here is meant for that.
 
-This room may not know: how cases are made, what is right.
+Also imports: numpy, torch.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class SglangKernels:
     def attend(
         self, queries: torch.Tensor, cache: Cache, step: Step, spec: Spec, how: How, out: torch.Tensor, watch: Watch
     ) -> None:
-        # A sequence without rows is in no batch of SGLang's. Its rows are none, so those of the others stay in place.
+        # SGLang has no sequence without rows in a batch. Leaving one out moves no rows of the others.
         live = [number for number, length in enumerate(step.lengths) if length]
         if not live:
             return

@@ -5,30 +5,33 @@
 
 The adapter stands where vLLM's scheduler stands, and calls the manager as `vllm.v1.core.sched.Scheduler` does:
 
-- `allocate` makes a `Request`, which waits. `append` is `append_output_token_ids`. Placeholders are no part of the
-  Request: they are what the scheduler has in `spec_token_ids` or counts as `num_output_placeholders`, and so is
-  whatever is appended behind them. `fill` names them; once all before a token is named it is accepted, and appended.
-- `truncate` is a rejection: `num_computed_tokens` goes back, and that is all. Blocks stay for what comes next.
+- `allocate` makes a `Request`, which waits. `append` is `append_output_token_ids`. Placeholders are not part of the
+  Request: the scheduler has them in `spec_token_ids` or counts them as `num_output_placeholders`, and the same holds
+  for whatever is appended behind them. `fill` names them. A token is accepted and appended once it and everything
+  before it is named.
+- `truncate` is a rejection: only `num_computed_tokens` goes back. The blocks stay for the tokens that come next.
 - `dispatch` is one `schedule()`: for a waiting request `get_computed_blocks`, then `allocate_slots`; for a running one
   `allocate_slots`. At the first None the step ends (where the scheduler would preempt; a preemption is a `free` and an
   `allocate` here). Then tokens count as computed and in flight, as `_update_after_schedule` has it.
-- `complete` is `update_from_output`: its tokens are no longer in flight, but for those that are not yet accepted or
-  rejected, which vLLM does in one go with it. With `asynchronous`, what is computed and named is published then,
-  as the asynchronous scheduler does; else when the request is next dispatched.
+- `complete` is `update_from_output`: its tokens are no longer in flight, except those that are not yet accepted or
+  rejected. (vLLM accepts or rejects in the same call.) With `asynchronous`, what is computed and named is published
+  then, as the asynchronous scheduler does; else when the request is next dispatched.
 - `free` frees at once, also in flight: a KV connector that makes vLLM defer it is not modelled.
 
-What one step computes for a request is the test's choice, and so `full_sequence_must_fit` (the default in vLLM) and
-the watermark, which only refuse more, are off. A lookup makes a `Request` and forgets it.
+The test chooses what one step computes for a request. So `full_sequence_must_fit` (the default in vLLM) and the
+watermark are off; both only refuse more. A lookup makes a `Request` and forgets it.
 
 Namespaces: an adapter is a LoRA's name, media is the hash of one picture over the first token, a salt is `cache_salt`.
 vLLM has neither a model nor weights in its keys (one server has one of each; whoever loads new weights resets the
 cache), so these two are put into the salt here: they say nothing about vLLM. Nor is "" a salt: `validate_cache_salt`
-keeps it out, and the manager would take it for none. It is written out, too.
+refuses it, and the manager would treat it as none. So "" is encoded in the salt as well.
 
 Left out: RESET (vLLM refuses with live requests, and the protocol's is always valid), FORK (there is none), CONTENTS
 (the index has hashes only), REFUSES (the manager is never given invalid input).
 
-This room may not know: who drives it. Names that begin with an underscore in vLLM are read, and never written.
+Names that begin with an underscore in vLLM are read, and never written.
+
+Also imports: torch, vllm.
 """
 
 from __future__ import annotations

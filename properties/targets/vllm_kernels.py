@@ -17,7 +17,7 @@ What the back end documents as its limits are limits here: blocks of multiples o
 layout for keys and values, one FP8 scale for all heads of a cache. vLLM has no Triton kernel that copies blocks, and
 none of the tags of `store_kv`.
 
-This room may not know: how cases are made, what is right.
+Also imports: numpy, torch, triton.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ def _load() -> tuple[Any, Any, Any]:
 
 
 class _Store:
-    """What all factories have in common: storing, and what there is not."""
+    """What all factories have in common: storing, and what vLLM lacks."""
 
     limits: Mapping[str, tuple[Any, ...]] = {}
     arithmetic = frozenset({"float32 sums", "unrounded denominator", "rounded dequantization"})
@@ -226,7 +226,7 @@ class VllmKernels(_Store):
             self.axes = frozenset({"schedule"})
         if any_group:
             self.limits = {name: allowed for name, allowed in self.limits.items() if name != "group"}
-        # Its own copy of the module (see `import_kernels`), so that nobody else's changes.
+        # A copy of the module (see `import_kernels`), so that no other user of it is changed.
         self.unified.is_batch_invariant = invariant
 
     def table(self, step: Step, block_size: int) -> torch.Tensor:

@@ -163,7 +163,7 @@ def record(operations: Iterable[Operation], **options: Any) -> list[Any]:
     seen: list[Any] = []
     for operation in operations:
         outcome = session.apply(operation)
-        tables = {request: session.target.table(request) for request in session.judge.lines}
+        tables = {request: session.target.table(request) for request in session.judge.sequences}
         seen.append((tuple(outcome), tables, session.target.canonical()))
     seen.append((dict(session.judge.events), session.target.noticed(), session.applied, session.kinds))
     seen.append((session.refused, session.skipped))

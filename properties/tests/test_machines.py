@@ -31,7 +31,7 @@ from properties.machines import (
 from properties.machines.allocator import SHARD
 from properties.machines.profiles import PREFIX
 from properties.machines.strategies import restrict
-from properties.moves import KINDS, OPTIONAL, Moves, Swarm
+from properties.moves import KINDS, MOVES, OPTIONAL, Moves, Swarm
 from properties.operations import Configuration, Namespace, Operation, Tokens, decode, encode
 from properties.session import Session
 from properties.target import Capability
@@ -307,10 +307,10 @@ def test_the_simplest_moves_are_valid_operations() -> None:
 def test_a_swarm_leaves_a_kind_out(bit: int) -> None:
     session = Session(make(Configuration()))
     moves = Moves(session, Swarm(off=1 << bit))
-    makers = {maker.__name__ for maker in moves._by_kind.values()}
-    assert f"_{OPTIONAL[bit]}" not in makers
-    assert set(moves._by_kind) == set(KINDS)
-    assert {"_allocate", "_dispatch", "_complete"} <= makers
+    drawn = set(moves.draws.values())
+    assert MOVES[OPTIONAL[bit]].draw not in drawn
+    assert set(moves.draws) == set(KINDS)
+    assert {MOVES[kind].draw for kind in ("allocate", "dispatch", "complete")} <= drawn
 
 
 # ---- profiles --------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from properties.operations import (
-    KINDS,
+    NAMESPACE_KINDS,
     OPERATIONS,
     SCHEMA,
     UNKNOWN,
@@ -33,7 +33,7 @@ from properties.operations import (
 
 from .support import TOUR, stumbling
 
-EVERY_PART = tuple((kind, f"{kind} of mine") for kind in KINDS)
+EVERY_PART = tuple((kind, f"{kind} of mine") for kind in NAMESPACE_KINDS)
 
 EXAMPLES: list[Operation] = [
     Lookup((1, 2, 3)),

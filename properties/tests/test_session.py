@@ -167,7 +167,7 @@ def test_an_old_match_is_verified_again() -> None:
     session = done(session_of(), *admit("a", PROMPT, 1), Lookup(PROMPT, (), "m"), Free("a"), Reset())
     done(session, Allocate("b", PROMPT, (), "m"))
     assert session.judge.events["allocated with an earlier match"] == 1
-    assert session.judge.lines["b"].computed == 0
+    assert session.judge.sequences["b"].computed == 0
 
 
 # ---- capabilities ----------------------------------------------------------------------------------------------------
@@ -355,7 +355,7 @@ class Backwards(KvcoreTarget):
 def test_without_prediction_another_order_of_blocks_is_no_violation() -> None:
     assert charged(session_of(Backwards), TOUR[1]).id == "EXACT"
     session = session_of(Backwards, exact=False)
-    assert session.judge.predictor is None
+    assert session.judge.blocks.predictor is None
     drive(session, *TOUR)
     session.drain()
 
@@ -377,7 +377,7 @@ def test_a_target_that_cannot_be_predicted_is_not_predicted() -> None:
             self.policy = replace(self.policy, exact=False)
 
     session = session_of(Free)
-    assert session.judge.predictor is None
+    assert session.judge.blocks.predictor is None
     drive(session, *TOUR)
     session.drain()
 
@@ -792,7 +792,7 @@ def test_a_drain_frees_and_completes_everything_and_admits_the_whole_pool_twice(
     block_size = session.judge.policy.block_size
     left = {"last_block": block_size, "last_token": 1}[options.get("reuse", "last_block")]
     assert warm[1].work[0][1] == (left if options.get("caching", True) else size), "a warm repeat hits"
-    assert session.judge.lines == {} and session.judge.idle == session.judge.policy.num_blocks
+    assert session.judge.sequences == {} and session.judge.blocks.available == session.judge.policy.num_blocks
     assert session.target.counts()[2] == 0
 
 

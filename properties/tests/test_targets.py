@@ -357,7 +357,7 @@ def behaviour(session: Session, probe: tuple[Operation, ...]) -> list[Any]:
     for operation in probe:
         seen.append(tuple(session.apply(operation)))
         seen.append(target.lookup((1, 2, 3), ()).blocks)
-        seen.append({request: target.table(request) for request in session.judge.lines})
+        seen.append({request: target.table(request) for request in session.judge.sequences})
         seen.append(target.counts())
     return seen
 

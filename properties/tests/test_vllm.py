@@ -128,7 +128,7 @@ def test_a_waiting_request_finds_its_hits_when_it_is_dispatched_and_computes_one
     done(session, Allocate("b", tuple(range(9))), Allocate("a", tuple(range(9))), Dispatch(1, (("a", 9),)))
     done(session, Dispatch(2, (("b", 3),)))  # 3 of 8 that are hit: the 9th is computed
     assert session.target.table("b") == [1, 2, 4]
-    assert session.judge.lines["b"].scheduled == 9
+    assert session.judge.sequences["b"].scheduled == 9
     done(session, Complete(1), Complete(2))
 
 

@@ -134,7 +134,7 @@ class Side:
 
     @property
     def lines(self) -> dict[str, Any]:
-        return self.session.judge.lines
+        return self.session.judge.sequences
 
     def compare(self) -> None:
         theirs, ours = self.scheduler.kv_cache_manager, self.target.manager
@@ -182,8 +182,8 @@ class Side:
         """Whether the next steps might preempt somebody."""
         ahead = 3 * (self.drafts + 1) + self.target.policy.lookahead
         need = sum(-(-(len(line.tokens) + ahead) // self.size) + 1 for line in self.lines.values())
-        held = sum(len(line.whole) for line in self.lines.values())
-        return need * self.target.policy.groups - held > self.session.judge.idle
+        held = sum(len(line.table) for line in self.lines.values())
+        return need * self.target.policy.groups - held > self.session.judge.blocks.available
 
     def step(self) -> bool:
         """`schedule`, and what it schedules as operations. False if there is nothing to do."""

@@ -6,9 +6,9 @@ from array import array
 
 import pytest
 
-from reference import Judge, Passage
+from reference import Judge, Step
 
-from .driving import admit, allocate, append, complete, dispatch_all, fill, fork, free, judge_of, run, truncate
+from .driving import admit, allocate, append, complete, dispatch_all, fill, fork, free, judge_of, reset, run, truncate
 
 
 def resident(num_blocks: int, alive: bool, **options: object) -> Judge:
@@ -21,41 +21,40 @@ def resident(num_blocks: int, alive: bool, **options: object) -> Judge:
     return judge
 
 
-def test_nothing_may_be_refused_before_anything_is_asked() -> None:
-    assert not judge_of().may_refuse
-
-
 def test_a_prompt_that_only_fits_with_its_hits_may_be_refused_by_a_core_that_need_not_hit() -> None:
     judge = resident(4, True, complete=False, exact=False)
-    assert judge.before_allocate("b", range(9), ()) is None
-    assert judge.may_refuse
+    due = judge.before_allocate("b", range(9), ())
+    assert due.refusal is None
+    assert due.may_refuse
 
 
-def test_and_must_not_be_by_one_that_must() -> None:
+def test_a_prompt_that_only_fits_with_its_hits_must_be_admitted_by_a_core_that_must_hit() -> None:
     judge = resident(4, True)
-    assert judge.before_allocate("b", range(9), ()) is None
-    assert not judge.may_refuse
+    due = judge.before_allocate("b", range(9), ())
+    assert due.refusal is None
+    assert not due.may_refuse
 
 
 def test_a_prompt_that_fits_without_any_hit_must_not_be_refused() -> None:
     judge = resident(3, False, complete=False, exact=False)
-    assert judge.before_allocate("b", range(9), ()) is None
-    assert not judge.may_refuse
+    due = judge.before_allocate("b", range(9), ())
+    assert due.refusal is None
+    assert not due.may_refuse
 
 
 def test_one_block_too_few_is_counted_as_one_though_its_prompt_does_not_fill_it() -> None:
     judge = resident(4, True)
-    assert judge.before_allocate("b", [7] * 5, ()) == "OutOfBlocks"
+    assert judge.before_allocate("b", [7] * 5, ()).refusal == "OutOfBlocks"
     assert judge.events == {"refused for one block": 1}
-    assert judge.before_allocate("b", [7] * 9, ()) == "OutOfBlocks"
+    assert judge.before_allocate("b", [7] * 9, ()).refusal == "OutOfBlocks"
     assert judge.events == {"refused for one block": 1, "refused for several blocks": 1}
 
 
 def test_who_has_blocks_does_not_wait() -> None:
     judge = resident(4, True)
     fork(judge, "a", "b")
-    assert not judge.lines["a"].waiting
-    assert not judge.lines["b"].waiting
+    assert judge.sequences["a"].admitted
+    assert judge.sequences["b"].admitted
 
 
 # ---- how much is said to be hit --------------------------------------------------------------------------------------
@@ -68,22 +67,25 @@ def said(judge: Judge) -> list[str]:
 def test_a_block_that_does_not_exist_hits_no_last_token() -> None:
     judge = judge_of(4, 1, reuse="last_token")
     admit(judge, "a", [7, 8])
-    assert judge.before_allocate("b", [7, 8], ()) is None
-    judge.after_allocate("b", (), 1, [0, 4])
+    due = judge.before_allocate("b", [7, 8], ())
+    assert due.refusal is None
+    judge.after_allocate(due, 1, [0, 4])
     assert said(judge)[-1] == "MAPPING: 'b' is given block 4, which does not exist or is reserved"
 
 
 def test_a_part_of_a_block_that_is_hit_is_charged_once() -> None:
     judge = resident(8, True)
-    assert judge.before_allocate("b", range(6), ()) is None
-    judge.after_allocate("b", (), 5, [0, 3])
+    due = judge.before_allocate("b", range(6), ())
+    assert due.refusal is None
+    judge.after_allocate(due, 5, [0, 3])
     assert said(judge) == ["RECOMPUTE: 'b': 5 hit tokens are not whole blocks of 4"]
 
 
 def test_more_than_a_whole_prompt_is_hit_in_no_more_blocks_than_it_has() -> None:
     judge = resident(8, True)
-    assert judge.before_lookup(range(8)) is None
-    judge.after_lookup(range(8), (), 12, [0, 1])
+    due = judge.before_lookup(range(8), ())
+    assert due.refusal is None
+    judge.after_lookup(due, 12, [0, 1])
     assert said(judge) == [
         "RECOMPUTE: 'lookup': all 8 tokens are hit; the last must be computed",
         "RECOMPUTE: 'lookup': the last block of 8 tokens is reused under last_block",
@@ -102,7 +104,7 @@ def test_full_blocks_before_a_cut_stay_published(length: int, left: int) -> None
     run(judge, "a")
     truncate(judge, "a", length)
     assert said(judge) == []
-    assert [block for block in range(8) if judge.published[block] is not None] == [0, 1][:left]
+    assert [block for block in range(8) if judge.blocks.published[block] is not None] == [0, 1][:left]
 
 
 def test_after_a_copy_is_undone_there_is_none() -> None:
@@ -111,7 +113,7 @@ def test_after_a_copy_is_undone_there_is_none() -> None:
     fork(judge, "a", "b")
     append(judge, "b", [7])
     truncate(judge, "b", 6)
-    assert judge.lines["b"].pending is None
+    assert judge.sequences["b"].pending is None
     append(judge, "b", [8])
     run(judge, "b")
     truncate(judge, "b", 6)
@@ -123,8 +125,8 @@ def test_the_tail_that_an_append_should_have_copied_is_named() -> None:
     append(judge, "a", [9])
     run(judge, "a")
     fork(judge, "a", "b")
-    judge.before_append("b", [7])
-    judge.after_append("b", [0, 1, 2])
+    due = judge.before_append("b", [7])
+    judge.after_append(due, [0, 1, 2])
     assert said(judge) == ["ALIASING: append to 'b' keeps its tail block 2, which others hold too"]
 
 
@@ -134,9 +136,9 @@ def test_placeholders_that_are_cut_off_are_unnamed_no_more() -> None:
     append(judge, "a", [-1, -1, -1])
     run(judge, "a")
     truncate(judge, "a", 6)
-    assert judge.lines["a"].unnamed == 2
+    assert judge.sequences["a"].num_placeholders == 2
     fill(judge, "a", 4, [4, 5])
-    assert judge.before_fork("a", "b") is None
+    assert judge.before_fork("a", "b").refusal is None
 
 
 def test_a_cut_clips_the_steps_of_its_request_alone() -> None:
@@ -144,11 +146,11 @@ def test_a_cut_clips_the_steps_of_its_request_alone() -> None:
     for request in ("a", "b"):
         admit(judge, request, [ord(request)] * 2)
         append(judge, request, [1, 2, 3, 4])
-    passage = dispatch_all(judge, "a", "b")
+    dispatched = dispatch_all(judge, "a", "b")
     truncate(judge, "a", 3)
-    complete(judge, passage)
-    assert [(line.request, start, end) for line, start, end in passage.spans] == [("a", 2, 3), ("b", 2, 6)]
-    assert (judge.lines["a"].computed, judge.lines["b"].computed) == (3, 6)
+    complete(judge, dispatched)
+    assert [(line.request, start, end) for line, start, end in dispatched.spans] == [("a", 2, 3), ("b", 2, 6)]
+    assert (judge.sequences["a"].computed, judge.sequences["b"].computed) == (3, 6)
 
 
 @pytest.mark.parametrize(("lifetime", "idle"), [("steps", 5), ("stream", 6)])
@@ -156,11 +158,11 @@ def test_what_is_cut_off_in_flight_is_let_go_as_the_policy_says(lifetime: str, i
     judge = judge_of(8, 4, lifetime=lifetime)
     admit(judge, "a", range(4))
     append(judge, "a", range(8))
-    passage = dispatch_all(judge, "a")
+    dispatched = dispatch_all(judge, "a")
     truncate(judge, "a", 6)
-    assert judge.idle == idle
-    complete(judge, passage)
-    assert judge.idle == 6
+    assert judge.blocks.available == idle
+    complete(judge, dispatched)
+    assert judge.blocks.available == 6
 
 
 def test_what_a_fork_fills_is_published() -> None:
@@ -168,19 +170,19 @@ def test_what_a_fork_fills_is_published() -> None:
     fork(judge, "a", "b")
     append(judge, "b", [9, 10, 11])
     run(judge, "b")
-    assert admit(judge, "c", range(13))[:3] == judge.lines["b"].table
-    assert judge.current(judge.lines["b"])
-    judge.after_reset()
-    assert not judge.current(judge.lines["b"])
+    assert admit(judge, "c", range(13))[:3] == judge.sequences["b"].table
+    assert judge.current(judge.sequences["b"])
+    reset(judge)
+    assert not judge.current(judge.sequences["b"])
 
 
 def test_no_more_is_dispatched_than_is_left() -> None:
     judge = judge_of(8, 4)
     admit(judge, "a", range(5))
     append(judge, "a", [5, 6])
-    assert judge.before_dispatch((("a", 3),)) == "InvalidCount"
-    assert judge.before_dispatch((("a", 0),)) == "InvalidCount"
-    assert judge.before_dispatch((("a", 2),)) is None
+    assert judge.before_dispatch((("a", 3),)).refusal == "InvalidCount"
+    assert judge.before_dispatch((("a", 0),)).refusal == "InvalidCount"
+    assert judge.before_dispatch((("a", 2),)).refusal is None
 
 
 @pytest.mark.parametrize("named", [0, 3])
@@ -191,7 +193,7 @@ def test_a_history_with_placeholders_is_not_kept(named: int) -> None:
     append(judge, "a", [8])
     run(judge, "a")  # writes behind the placeholders
     fill(judge, "a", 4 + named, range(4 + named, 8))
-    assert admit(judge, "b", range(9))[:2] == judge.lines["a"].table[:2]
+    assert admit(judge, "b", range(9))[:2] == judge.sequences["a"].table[:2]
     judge.walk()
     assert said(judge) == []
 
@@ -200,12 +202,12 @@ def test_a_history_with_placeholders_is_not_kept(named: int) -> None:
 def test_who_is_freed_in_flight_publishes_only_what_it_still_holds(lifetime: str, published: int) -> None:
     judge = judge_of(8, 4, lifetime=lifetime)
     allocate(judge, "a", range(9))
-    passage = dispatch_all(judge, "a")
+    dispatched = dispatch_all(judge, "a")
     free(judge, "a")
-    assert judge.idle == (8 if lifetime == "stream" else 5)
-    complete(judge, passage)
-    assert sum(history is not None for history in judge.published) == judge.cached == published
-    assert judge.idle == 8
+    assert judge.blocks.available == (8 if lifetime == "stream" else 5)
+    complete(judge, dispatched)
+    assert sum(history is not None for history in judge.blocks.published) == judge.blocks.cached == published
+    assert judge.blocks.available == 8
 
 
 # ---- the whole state -------------------------------------------------------------------------------------------------
@@ -251,9 +253,7 @@ def with_duplicates(num_blocks: int, **options: object) -> tuple[Judge, list[int
 def test_which_duplicate_is_hit_is_the_policy_s(duplicates: str, first: bool) -> None:
     judge, a, b = with_duplicates(8, duplicates=duplicates)
     free(judge, "a")
-    assert judge._expected_hits(array("i", range(5)), judge._chain(array("i", range(5)), ())) == [
-        a[0] if first else b[0]
-    ]
+    assert judge.before_allocate("c", range(5), ()).hits == [[a[0] if first else b[0]]]
     free(judge, "b")
     assert admit(judge, "c", range(5))[0] == (b[0] if duplicates == "last" else a[0])
 
@@ -263,7 +263,7 @@ def test_with_the_last_duplicate_alone_a_content_may_leave_before_what_extends_i
     free(judge, "b")
     free(judge, "a")
     assert allocate(judge, "c", [50] * 5) == [b[1], b[0]]
-    assert judge.published[a[1]] is not None
+    assert judge.blocks.published[a[1]] is not None
     assert judge.events["evicted"] == 1
     assert said(judge) == []
 
@@ -277,8 +277,9 @@ def test_a_block_that_is_taken_anew_is_not_withdrawn_any_more() -> None:
     free(judge, "a")
     table = allocate(judge, "b", range(12))
     dispatch_all(judge, "b")
-    assert judge.before_lookup(range(13)) is None
-    judge.after_lookup(range(13), (), 12, table)
+    due = judge.before_lookup(range(13), ())
+    assert due.refusal is None
+    judge.after_lookup(due, 12, table)
     assert said(judge) == [
         f"PUBLISH: 'lookup' hits block {block} (logical {at}); its content has not been published"
         for at, block in enumerate(table)
@@ -289,7 +290,7 @@ def test_a_block_that_is_taken_anew_is_not_withdrawn_any_more() -> None:
 
 
 def published(judge: Judge, request: str) -> list[bool]:
-    return [judge.published[block] is not None for block in judge.lines[request].table]
+    return [judge.blocks.published[block] is not None for block in judge.sequences[request].table]
 
 
 def test_a_placeholder_holds_up_only_its_own_block_and_those_behind() -> None:
@@ -316,10 +317,10 @@ def test_when_a_block_that_is_named_in_flight_is_published(
     judge = judge_of(8, 4, publish=publish)
     allocate(judge, "a", range(7))
     append(judge, "a", [-1])
-    passage = dispatch_all(judge, "a")
+    first = dispatch_all(judge, "a")
     fill(judge, "a", 7, [7])
     assert published(judge, "a") == named
-    complete(judge, passage)
+    complete(judge, first)
     assert published(judge, "a") == completed
     append(judge, "a", [8])
     dispatch_all(judge, "a")
@@ -328,33 +329,34 @@ def test_when_a_block_that_is_named_in_flight_is_published(
 
 def test_an_earlier_duplicate_is_forgotten_where_only_the_last_is_kept() -> None:
     judge, a, b = with_duplicates(8, duplicates="last")
-    assert judge.owners[judge.lines["a"].chain[1]] == [b[0]]
+    assert judge.blocks.owners[judge.sequences["a"].tables[0].histories[1]] == [b[0]]
     assert published(judge, "a") == [False, True, False]
-    assert judge.before_lookup(range(5)) is None
-    judge.after_lookup(range(5), (), 4, [a[0]])
+    due = judge.before_lookup(range(5), ())
+    assert due.refusal is None
+    judge.after_lookup(due, 4, [a[0]])
     assert said(judge) == [f"PUBLISH: 'lookup' hits block {a[0]} (logical 0); its content was withdrawn"]
 
 
-def test_a_block_that_leaves_the_index_is_told_as_touched() -> None:
+def test_a_block_that_leaves_the_index_is_told_as_changed() -> None:
     judge = judge_of(8, 4)
     admit(judge, "a", range(4))
     append(judge, "a", range(4, 8))
     run(judge, "a")
-    judge.touched.clear()
-    truncate(judge, "a", 6)
-    assert judge.touched == [1]
+    due = judge.before_truncate("a", 6)
+    judge.after_truncate(due, [0, 1])
+    assert due.changed == [1]
 
 
 # ---- what is said of long blocks -------------------------------------------------------------------------------------
 
 
-def overwritten() -> tuple[Judge, Passage]:
+def overwritten() -> tuple[Judge, Step]:
     """`a` has computed a block of 40 tokens in a step in flight, and somebody has written 7s over it."""
     judge = judge_of(2, 40)
     allocate(judge, "a", range(40))
-    passage = dispatch_all(judge, "a")
+    dispatched = dispatch_all(judge, "a")
     judge.slots.write(0, 0, judge.slots.content(0)[0], array("i", [7] * 40))
-    return judge, passage
+    return judge, dispatched
 
 
 def test_of_a_long_block_that_is_walked_the_first_tokens_are_shown() -> None:
@@ -366,6 +368,6 @@ def test_of_a_long_block_that_is_walked_the_first_tokens_are_shown() -> None:
 
 
 def test_of_a_long_block_that_is_published_the_first_tokens_are_shown() -> None:
-    judge, passage = overwritten()
-    complete(judge, passage)
+    judge, dispatched = overwritten()
+    complete(judge, dispatched)
     assert said(judge) == [f"FRESHNESS: block 0 of 'a' would be published with {[*range(32)]}; it holds {[7] * 32}"]

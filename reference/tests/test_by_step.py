@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reference import Judge
 
-from .driving import complete, free, judge_of, step, wait
+from .driving import complete, free, judge_of, step, take, wait
 
 
 def with_six_resident(num_blocks: int = 3) -> Judge:
@@ -21,9 +21,10 @@ def with_six_resident(num_blocks: int = 3) -> Judge:
 def test_a_step_that_only_fits_with_fewer_hits_may_be_admitted_and_may_be_refused() -> None:
     judge = with_six_resident()
     wait(judge, "b", range(7))  # with three hits a fourth block is missing; with none a step of one token needs one
-    assert judge.before_dispatch((("b", 1),)) is None
-    assert judge.may_refuse
-    judge.after_dispatch(judge.take_blocks((("b", 1),), [0], [[2]]), [])
+    due = judge.before_dispatch((("b", 1),))
+    assert due.refusal is None
+    assert due.may_refuse
+    judge.after_dispatch(due, [0], [[2]], [])
     assert judge.findings == []
 
 
@@ -35,18 +36,20 @@ def test_a_complete_core_must_refuse_it() -> None:
     complete(judge, step(judge, "a", 6))
     free(judge, "a")
     wait(judge, "b", range(7))
-    assert judge.before_dispatch((("b", 1),)) == "OutOfBlocks"
+    assert judge.before_dispatch((("b", 1),)).refusal == "OutOfBlocks"
 
 
 def test_what_fits_with_any_number_of_hits_must_be_admitted() -> None:
     judge = with_six_resident(4)
     wait(judge, "b", range(7))
-    assert judge.before_dispatch((("b", 7),)) is None
-    assert not judge.may_refuse
+    due = judge.before_dispatch((("b", 7),))
+    assert due.refusal is None
+    assert not due.may_refuse
     wait(judge, "c", [9])
     work = (("c", 1), ("b", 5))
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [0], [[3]])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [0], [[3]], [])
     assert judge.findings == []  # b needs a fourth block if it hits three
 
 
@@ -54,7 +57,7 @@ def test_who_fits_with_any_number_of_hits_must_not_be_left_out() -> None:
     judge = with_six_resident(4)
     wait(judge, "c", [9])
     wait(judge, "d", [8])
-    judge.take_blocks((("c", 1), ("d", 1)), [0], [[3]])
+    take(judge, (("c", 1), ("d", 1)), [0], [[3]])
     assert [str(found) for found in judge.findings] == [
         "ADMISSION: the step leaves out 'd', for which there are enough blocks"
     ]
@@ -63,11 +66,12 @@ def test_who_fits_with_any_number_of_hits_must_not_be_left_out() -> None:
 def test_what_fits_with_no_number_of_hits_must_be_refused() -> None:
     judge = with_six_resident()
     wait(judge, "b", range(7))
-    assert judge.before_dispatch((("b", 7),)) == "OutOfBlocks"
+    assert judge.before_dispatch((("b", 7),)).refusal == "OutOfBlocks"
     wait(judge, "c", [9])
     work = (("c", 1), ("b", 7))
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [0, 0], [[0], [1, 2, 2, 2]])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [0, 0], [[0], [1, 2, 2, 2]], [])
     assert "ADMISSION: the step admits 'b', for which there are not enough blocks" in map(str, judge.findings)
 
 
@@ -87,7 +91,8 @@ def test_a_hit_that_the_lookahead_has_room_for_may_be_what_makes_a_step_fit() ->
     complete(judge, step(judge, "a", 6))  # with its lookahead in four blocks
     wait(judge, "b", [0, 1, 2, 3])
     work = (("b", 2),)  # two blocks with no hit; with one, a third token and its lookahead are in the second block
-    assert judge.before_dispatch(work) is None
-    assert judge.may_refuse
-    judge.take_blocks(work, [2], [[judge.lines["a"].table[0], 4]])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    assert due.may_refuse
+    judge.after_dispatch(due, [2], [[judge.sequences["a"].table[0], 4]], [])
     assert judge.findings == []

@@ -8,30 +8,50 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from reference import Judge, Passage, Predictor
-from reference.judge import Line
-from reference.slots import Slots
+from reference import Histories, Judge, Policy
+from reference.groups import FullAttention, SlidingWindow
 
-from .driving import admit, allocate, append, complete, dispatch, fork, free, grow, judge_of, truncate, wait
+from .driving import (
+    admit,
+    allocate,
+    append,
+    complete,
+    dispatch,
+    fork,
+    free,
+    grow,
+    judge_of,
+    reset,
+    take,
+    truncate,
+    wait,
+)
 
-ANEW = {"touched": [], "findings": [], "events": {}, "may_refuse": False, "_plan": (array("i"), [], [])}
-"""What a clone does not take over, and what it has instead."""
+ANEW = ("findings", "events", "accuse", "_findings", "_counts", "changed")
+"""What a clone does not take over, by the names that it has in the judge and in its pieces."""
+
+NEVER_CHANGING = (Histories, Policy, FullAttention, SlidingWindow)
+"""What a clone may share: histories only grow, and a number means the same for both."""
 
 
-def fields(thing: object) -> dict[str, object]:
-    if isinstance(thing, Line | Passage):
-        return {name: getattr(thing, name) for name in type(thing).__slots__}
-    return {name: value for name, value in vars(thing).items() if name not in ANEW}
+def fields(thing: object) -> dict[str, object] | None:
+    """The state of an object of the model; None of anything else."""
+    if not type(thing).__module__.startswith("reference.") or isinstance(thing, NEVER_CHANGING):
+        return None
+    if hasattr(thing, "__dict__"):
+        return {name: value for name, value in vars(thing).items() if name not in ANEW and not callable(value)}
+    return {name: getattr(thing, name) for name in type(thing).__slots__}
 
 
 def picture(thing: object, met: dict[int, int]) -> object:
     """A state as plain values. An object that is met again is only numbered, so that it shows who shares what."""
-    if isinstance(thing, Line | Passage | array):
+    own = None if isinstance(thing, tuple) else fields(thing)
+    if own is not None or isinstance(thing, array):
         if id(thing) in met:
             return f"number {met[id(thing)]}"
         met[id(thing)] = len(met)
-    if isinstance(thing, Judge | Line | Passage | Predictor | Slots):
-        return {name: picture(value, met) for name, value in fields(thing).items()}
+    if own is not None:
+        return {name: picture(value, met) for name, value in own.items()}
     if isinstance(thing, dict):
         return [(key, picture(value, met)) for key, value in thing.items()]
     if isinstance(thing, list | tuple | deque | array):
@@ -40,13 +60,14 @@ def picture(thing: object, met: dict[int, int]) -> object:
 
 
 def changing(thing: object, met: set[int]) -> Iterator[int]:
-    """The `id` of all that can change in a state, but for the histories, which a clone may share."""
+    """The `id` of all that can change in a state."""
     if id(thing) in met:
         return
     met.add(id(thing))
-    if isinstance(thing, dict | list | deque | array | Judge | Line | Passage | Predictor | Slots):
+    own = None if isinstance(thing, tuple) else fields(thing)
+    if own is not None or isinstance(thing, dict | list | deque | array):
         yield id(thing)
-    inside = fields(thing) if isinstance(thing, Judge | Line | Passage | Predictor | Slots) else thing
+    inside = own if own is not None else thing
     if isinstance(inside, dict | list | deque | tuple):
         for value in inside.values() if isinstance(inside, dict) else inside:
             yield from changing(value, met)
@@ -57,7 +78,7 @@ def by_request() -> Judge:
     withdrawn blocks, two steps of a request in flight, another freed, and a third cut, while they run."""
     judge = judge_of(40, 4, reuse="last_token")
     admit(judge, "old", range(9), ("tenant",))
-    judge.after_reset()
+    reset(judge)
     admit(judge, "a", range(10))
     admit(judge, "whole", range(8))
     fork(judge, "a", "child")
@@ -72,9 +93,10 @@ def by_request() -> Judge:
     dispatch(judge, ("freed", 5), ("whole", 1))
     free(judge, "freed")
     truncate(judge, "cut", 7)
-    assert judge.lines["child"].pending and judge.lines["cut"].cut and judge.lines["whole"].written_from
-    assert judge.lines["child"].unnamed and judge._withdrawn and judge.cached and first.spans[0][0].freed
-    assert not judge.current(judge.lines["old"]) and judge.current(judge.lines["a"])
+    assert judge.sequences["child"].pending and judge.sequences["cut"].deferred
+    assert judge.sequences["whole"].tables[0].written_from and judge.sequences["child"].num_placeholders
+    assert judge.blocks.withdrawn and judge.blocks.cached and first.spans[0][0].freed
+    assert not judge.current(judge.sequences["old"]) and judge.current(judge.sequences["a"])
     return judge
 
 
@@ -91,41 +113,35 @@ def in_groups() -> Judge:
         windows=(None, 5),
     )
     wait(judge, "a", range(13))
-    take(judge, "a", 12, 0, [1, 2, 3, 4, 5, 6])
+    take(judge, (("a", 12),), [0], [[1, 2, 3, 4, 5, 6]])
     complete(judge, judge.in_flight[0])
     wait(judge, "b", range(9))
-    take(judge, "b", 1, 8, [1, 2, 7, 0, 5, 8])
-    take(judge, "a", 1, 12, [1, 2, 3, 9, 0, 0, 6, 10])
+    take(judge, (("b", 1),), [8], [[1, 2, 7, 0, 5, 8]])
+    take(judge, (("a", 1),), [12], [[1, 2, 3, 9, 0, 0, 6, 10]])
     wait(judge, "c", [1])
     grow(judge, "c", [2])
-    assert judge.lines["a"].parts[1].skipped and judge.lines["b"].parts[1].skipped and judge.lines["c"].waiting
+    assert judge.sequences["a"].tables[1].num_released and judge.sequences["b"].tables[1].num_released
+    assert not judge.sequences["c"].admitted
     assert judge.findings == []
     return judge
-
-
-def take(judge: Judge, request: str, count: int, start: int, blocks: list[int]) -> None:
-    work = ((request, count),)
-    assert judge.before_dispatch(work) is None
-    judge.after_dispatch(judge.take_blocks(work, [start], [blocks]), [])
 
 
 @pytest.mark.parametrize("scene", [by_request, in_groups])
 def test_a_clone_is_the_same_to_the_last_field(scene: Callable[[], Judge]) -> None:
     judge = scene()
-    judge.may_refuse = True
-    other, passages = judge.clone()
+    other, steps = judge.clone()
     assert picture(other, {}) == picture(judge, {})
-    assert {name: getattr(other, name) for name in ANEW} == ANEW
-    assert list(passages) == [id(passage) for passage in judge.in_flight]
-    assert list(passages.values()) == other.in_flight
+    assert (other.findings, other.events, other.blocks.changed) == ([], {}, [])
+    assert list(steps) == [id(step) for step in judge.in_flight]
+    assert list(steps.values()) == other.in_flight
 
 
 @pytest.mark.parametrize("scene", [by_request, in_groups])
 def test_a_clone_shares_only_what_never_changes(scene: Callable[[], Judge]) -> None:
     judge = scene()
     other, _ = judge.clone()
-    fixed = [passage.copies for passage in judge.in_flight]
-    fixed += [blocks for line in judge.lines.values() for _, blocks in line.cut]
+    fixed = [step.copies for step in judge.in_flight]
+    fixed += [blocks for sequence in judge.sequences.values() for _, blocks in sequence.deferred]
     assert set(changing(judge, set())) & set(changing(other, set())) == {id(blocks) for blocks in fixed}
 
 
@@ -134,10 +150,22 @@ def test_a_clone_and_its_original_end_alike(scene: Callable[[], Judge]) -> None:
     judge = scene()
     other, _ = judge.clone()
     for each in (judge, other):
-        for passage in [*each.in_flight]:
-            complete(each, passage)
-        for request in [*each.lines]:
+        for step in [*each.in_flight]:
+            complete(each, step)
+        for request in [*each.sequences]:
             free(each, request)
         assert each.findings == []
-        assert each.idle == each.capacity
+        assert each.blocks.available == each.blocks.capacity
     assert picture(other, {}) == picture(judge, {})
+
+
+@pytest.mark.parametrize("scene", [by_request, in_groups])
+def test_a_clone_counts_and_finds_for_itself(scene: Callable[[], Judge]) -> None:
+    judge = scene()
+    before = dict(judge.events)
+    other, _ = judge.clone()
+    reset(other)
+    due = other.before_lookup([1, 2, 3, 4, 5], ())
+    other.after_lookup(due, 8, None)
+    assert other.events and other.findings
+    assert (dict(judge.events), judge.findings) == (before, [])

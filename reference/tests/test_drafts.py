@@ -16,6 +16,7 @@ from .driving import (
     append,
     charged,
     complete,
+    due_hits,
     fill,
     fitting,
     free,
@@ -63,9 +64,10 @@ def sound(judge: Judge) -> bool:
 
 def hits(judge: Judge, tokens: Sequence[int]) -> list[int]:
     """The blocks that a request with these tokens must hit now."""
-    assert judge.before_allocate("probe", tokens, ()) is None
-    judge.after_allocate("probe", (), 0, [])
-    found = judge._hits_of(judge.lines["probe"])[0]
+    due = judge.before_allocate("probe", tokens, ())
+    assert due.refusal is None
+    judge.after_allocate(due, 0, [])
+    found = due_hits(judge, "probe")[0]
     free(judge, "probe")
     return found
 
@@ -76,15 +78,15 @@ def hits(judge: Judge, tokens: Sequence[int]) -> list[int]:
 def test_what_was_accepted_is_published_at_the_next_dispatch_and_what_was_rejected_never() -> None:
     judge = pool()
     drafted(judge)  # 1 2 - - - - -
-    assert judge.lines["a"].table == [0, 1, 2, 3]
-    assert [at for at, history in enumerate(judge.published) if history is not None] == [0]
+    assert judge.sequences["a"].table == [0, 1, 2, 3]
+    assert [at for at, history in enumerate(judge.blocks.published) if history is not None] == [0]
     fill(judge, "a", 2, [3, 4, 5])
     truncate(judge, "a", 5)
     assert hits(judge, [1, 2, 3, 4, 9]) == [0]
     grow(judge, "a", [6])
     step(judge, "a", 1)
     assert hits(judge, [1, 2, 3, 4, 5, 6, 9]) == [0, 1, 2]
-    assert judge.lines["a"].table == [0, 1, 2, 3]
+    assert judge.sequences["a"].table == [0, 1, 2, 3]
     assert sound(judge)
 
 
@@ -98,9 +100,9 @@ def test_the_policy_says_when_what_is_named_late_is_published(publish: str, name
     probe = [1, 2, 3, 4, 5, 6, 7]
     assert len(hits(judge, probe)) == named
     grow(judge, "a", [5, 6])
-    passage = step(judge, "a", 2)
+    second = step(judge, "a", 2)
     assert len(hits(judge, probe)) == dispatched
-    complete(judge, passage)
+    complete(judge, second)
     assert len(hits(judge, probe)) == 3
     assert sound(judge)
 
@@ -124,9 +126,9 @@ def test_a_waiting_request_hits_what_its_named_tokens_hit_but_for_the_last() -> 
     prefilled(judge, "a", [1, 2, 3, 4])
     wait(judge, "b", [1, 2])
     grow(judge, "b", [-1, 4, 5])
-    assert judge._hits_of(judge.lines["b"]) == [[]]
+    assert due_hits(judge, "b") == [[]]
     fill(judge, "b", 2, [3])
-    assert judge._hits_of(judge.lines["b"]) == [[0, 1]]
+    assert due_hits(judge, "b") == [[0, 1]]
 
 
 @pytest.mark.parametrize("windows", [(None, None), (4, None)], ids=str)
@@ -134,29 +136,31 @@ def test_every_group_names_and_publishes_its_own(windows: tuple[int | None, ...]
     judge = pool(16, reserved=frozenset({0}), windows=windows)
 
     def advance(count: int) -> None:
-        line = judge.lines["a"]
-        judge._trim(line)
-        need = judge._blocks(line.scheduled + count)
+        line = judge.sequences["a"]
+        judge.release.release_outside_window(line)
+        need = judge.allocation.num_blocks(line.scheduled + count)
         tables, taken = [], 0
-        for part in line.parts:
-            new = max(0, need - len(part.table))
-            tables += part.table + next_blocks(judge, taken + new)[taken:]
+        for part in line.tables:
+            new = max(0, need - len(part.blocks))
+            tables += part.blocks + next_blocks(judge, taken + new)[taken:]
             taken += new
         work = (("a", count),)
-        assert judge.before_dispatch(work) is None
-        complete(judge, judge.after_dispatch(judge.take_blocks(work, [line.scheduled], [tables]), []))
+        due = judge.before_dispatch(work)
+        assert due.refusal is None
+        complete(judge, judge.after_dispatch(due, [line.scheduled], [tables], []))
 
     wait(judge, "a", [1])
     advance(1)
     grow(judge, "a", [-1] * 5)
     advance(5)
     fill(judge, "a", 1, [2, 3, 4])
-    assert judge.before_truncate("a", 4) is None
-    judge.after_truncate("a", 4, judge.lines["a"].whole)
+    due = judge.before_truncate("a", 4)
+    assert due.refusal is None
+    judge.after_truncate(due, judge.sequences["a"].table)
     grow(judge, "a", [5])
     advance(1)
-    assert [part.published for part in judge.lines["a"].parts] == [2, 2]
-    assert [part.unnamed for part in judge.lines["a"].parts] == [0, 0]
+    assert [part.published for part in judge.sequences["a"].tables] == [2, 2]
+    assert judge.sequences["a"].num_placeholders == 0
     assert sound(judge)
 
 
@@ -171,7 +175,7 @@ def test_kept_blocks_are_used_before_new_ones_are_taken() -> None:
     assert fitting(judge, "a", 7) == (2, [0, 1, 2, 3, 4])
     complete(judge, step(judge, "a", 7))
     free(judge, "a")
-    assert (judge.idle, sum(judge.references)) == (8, 0)
+    assert (judge.blocks.available, sum(judge.blocks.references)) == (8, 0)
     assert sound(judge)
 
 
@@ -180,18 +184,18 @@ def test_what_is_kept_makes_room_for_its_request_and_for_nobody_else() -> None:
     drafted(judge)
     truncate(judge, "a", 2)
     wait(judge, "b", [50])
-    assert judge.before_dispatch((("b", 1),)) == "OutOfBlocks"
+    assert judge.before_dispatch((("b", 1),)).refusal == "OutOfBlocks"
     grow(judge, "a", [7] * 6)
-    assert judge.before_dispatch((("a", 6),)) is None
+    assert judge.before_dispatch((("a", 6),)).refusal is None
 
 
 def test_released_blocks_come_back_last_first() -> None:
     judge = pool(leftover="released")
     drafted(judge)
     truncate(judge, "a", 3)
-    assert judge.lines["a"].table == [0, 1]
-    assert judge.predictor is not None
-    assert list(judge.predictor.free) == [4, 5, 6, 7, 3, 2]
+    assert judge.sequences["a"].table == [0, 1]
+    assert judge.blocks.predictor is not None
+    assert list(judge.blocks.predictor.free) == [4, 5, 6, 7, 3, 2]
     assert sound(judge)
 
 
@@ -204,14 +208,14 @@ def test_named_tokens_are_cut_by_the_step_where_the_policy_says_so() -> None:
     assert hits(judge, [1, 2, 3]) == [0]
     truncate(judge, "a", 1)
     assert hits(judge, [1, 2, 3]) == []
-    assert judge.lines["a"].table == [0]
+    assert judge.sequences["a"].table == [0]
     assert sound(judge)
 
 
 def test_only_what_has_no_name_can_be_cut() -> None:
     judge = pool()
     drafted(judge)
-    line = judge.lines["a"]
+    line = judge.sequences["a"]
     assert judge.shortest(line) == 2
     fill(judge, "a", 2, [3])
     assert judge.shortest(line) == 3
@@ -226,7 +230,7 @@ def test_where_tokens_can_be_cut_it_is_all_that_was_appended() -> None:
     judge = judge_of(8, 2)
     allocate(judge, "a", [1])
     append(judge, "a", [2, 3, -1])
-    assert judge.shortest(judge.lines["a"]) == 1
+    assert judge.shortest(judge.sequences["a"]) == 1
 
 
 def test_in_flight_only_what_completed_steps_have_computed_can_be_rejected() -> None:
@@ -234,7 +238,7 @@ def test_in_flight_only_what_completed_steps_have_computed_can_be_rejected() -> 
     prefilled(judge, "a", [1])
     grow(judge, "a", [2, -1, -1])
     first = step(judge, "a", 3)
-    line = judge.lines["a"]
+    line = judge.sequences["a"]
     assert judge.shortest(line) == 4
     grow(judge, "a", [-1, -1, -1])
     second = step(judge, "a", 3)
@@ -265,12 +269,12 @@ def test_every_step_in_flight_moves_down_by_what_is_rejected() -> None:
         grow(judge, "a", [-1])
         steps.append(step(judge, "a", 1))
     complete(judge, steps[0])
-    line = judge.lines["a"]
+    line = judge.sequences["a"]
     assert judge.shortest(line) == 4
     truncate(judge, "a", 4)
-    assert [passage.spans for passage in steps[1:]] == [[(line, 2, 3)], [(line, 3, 4)]]
-    for passage in steps[1:]:
-        complete(judge, passage)
+    assert [dispatched.spans for dispatched in steps[1:]] == [[(line, 2, 3)], [(line, 3, 4)]]
+    for dispatched in steps[1:]:
+        complete(judge, dispatched)
     assert (line.computed, line.scheduled) == (4, 4)
     assert sound(judge)
 
@@ -279,11 +283,11 @@ def test_what_no_step_computes_yet_is_cut_and_no_step_moves() -> None:
     judge = pool()
     prefilled(judge, "a", [1])
     grow(judge, "a", [2, -1, -1])
-    passage = step(judge, "a", 3)
+    dispatched = step(judge, "a", 3)
     grow(judge, "a", [-1, -1])
     truncate(judge, "a", 5)
-    line = judge.lines["a"]
-    assert passage.spans == [(line, 1, 4)]
+    line = judge.sequences["a"]
+    assert dispatched.spans == [(line, 1, 4)]
     assert (line.computed, line.scheduled) == (1, 4)
     assert judge.events["truncated while in flight"] == 0
     assert sound(judge)
@@ -297,7 +301,7 @@ def test_what_is_named_in_flight_has_its_place() -> None:
     grow(judge, "a", [-1, 5])
     step(judge, "a", 2)
     complete(judge, first)
-    assert judge.shortest(judge.lines["a"]) == 6
+    assert judge.shortest(judge.sequences["a"]) == 6
 
 
 # ---- windows ---------------------------------------------------------------------------------------------------------
@@ -308,15 +312,15 @@ def test_a_window_stays_where_the_first_draft_is() -> None:
     drafted(judge)  # computed up to 7; the query at 2 may come again, and reads 1
     grow(judge, "a", [-1])
     complete(judge, step(judge, "a", 1))
-    assert judge.lines["a"].table == [1, 2, 3, 4]
+    assert judge.sequences["a"].table == [1, 2, 3, 4]
     truncate(judge, "a", 2)
     grow(judge, "a", [7])
     complete(judge, step(judge, "a", 1))
-    assert judge.lines["a"].table == [1, 2, 3, 4]
+    assert judge.sequences["a"].table == [1, 2, 3, 4]
     assert sound(judge)
     grow(judge, "a", [8])
     complete(judge, step(judge, "a", 1))  # the query at 3 reads 2
-    assert judge.lines["a"].table == [0, 2, 3, 4]
+    assert judge.sequences["a"].table == [0, 2, 3, 4]
 
 
 def test_what_its_window_has_passed_when_it_is_named_is_never_published() -> None:
@@ -325,8 +329,8 @@ def test_what_its_window_has_passed_when_it_is_named_is_never_published() -> Non
     fill(judge, "a", 2, [3, 4, 5, 6, 7])
     grow(judge, "a", [8])
     complete(judge, step(judge, "a", 1))
-    assert judge.lines["a"].table == [0, 0, 0, 4]
-    assert [at for at, history in enumerate(judge.published) if history is not None] == [1, 4]
+    assert judge.sequences["a"].table == [0, 0, 0, 4]
+    assert [at for at, history in enumerate(judge.blocks.published) if history is not None] == [1, 4]
     assert sound(judge)
 
 
@@ -335,7 +339,7 @@ def test_what_its_window_has_passed_when_it_is_named_is_never_published() -> Non
 
 def test_a_step_takes_blocks_for_its_lookahead_and_publishes_none_of_it() -> None:
     judge = pool(4, lookahead=3)
-    assert judge.room == 5
+    assert judge.max_tokens == 5
     wait(judge, "a", [1, 2])
     assert fitting(judge, "a", 2) == (0, [0, 1, 2])
     step(judge, "a", 2)
@@ -343,15 +347,15 @@ def test_a_step_takes_blocks_for_its_lookahead_and_publishes_none_of_it() -> Non
     assert fitting(judge, "a", 1) == (2, [0, 1, 2])
     step(judge, "a", 1)
     assert judge.events["kept block used again"] == 0  # nothing was rejected
-    assert sum(history is not None for history in judge.published) == 1
+    assert sum(history is not None for history in judge.blocks.published) == 1
     wait(judge, "b", [50])
-    assert judge.before_dispatch((("b", 1),)) == "OutOfBlocks"
+    assert judge.before_dispatch((("b", 1),)).refusal == "OutOfBlocks"
     assert sound(judge)
 
 
 def test_a_pool_that_the_lookahead_fills_has_no_room() -> None:
-    assert pool(1, lookahead=2).room == 0
-    assert pool(1, lookahead=3).room == 0
+    assert pool(1, lookahead=2).max_tokens == 0
+    assert pool(1, lookahead=3).max_tokens == 0
 
 
 # ---- a copy ----------------------------------------------------------------------------------------------------------
@@ -364,7 +368,7 @@ def test_a_clone_goes_on_with_its_own_placeholders() -> None:
     for each in (judge, other):
         fill(each, "a", 2, [3])
         truncate(each, "a", 3)
-        assert each.lines["a"].unnamed == 0
+        assert each.sequences["a"].num_placeholders == 0
         assert sound(each)
 
 
@@ -374,8 +378,9 @@ def test_a_clone_goes_on_with_its_own_placeholders() -> None:
 def accused(judge: Judge, request: str, count: int, start: int, table: list[int]) -> str:
     """What the finding says where a step computes `request` from `start` on in `table`."""
     work = ((request, count),)
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [start], [table])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [start], [table], [])
     return str(judge.findings[0]) if judge.findings else ""
 
 
@@ -429,8 +434,9 @@ def test_a_step_must_start_where_the_rejection_has_led() -> None:
 def test_a_rejection_must_leave_the_table_that_the_policy_says(leftover: str) -> None:
     judge = pool(leftover=leftover)
     drafted(judge)
-    assert judge.before_truncate("a", 2) is None
-    judge.after_truncate("a", 2, [0] if leftover == "kept" else [0, 1, 2, 3])
+    due = judge.before_truncate("a", 2)
+    assert due.refusal is None
+    judge.after_truncate(due, [0] if leftover == "kept" else [0, 1, 2, 3])
     assert charged(judge) is Rollback
 
 

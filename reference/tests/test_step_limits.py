@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from reference import Judge, Publish
 
-from .driving import admit, allocate, append, charged, complete, dispatch, fork, free, grow, judge_of, step, wait
+from .driving import (
+    admit,
+    allocate,
+    append,
+    charged,
+    complete,
+    dispatch,
+    due_hits,
+    fork,
+    free,
+    grow,
+    judge_of,
+    merge,
+    step,
+    take,
+    wait,
+)
 
 BY_STEP = {"admission": "step", "publish": "dispatch", "lifetime": "stream"}
 LOOSE = BY_STEP | {"complete": False, "exact": False}
@@ -23,8 +37,9 @@ def said(judge: Judge) -> list[str]:
 def computed(judge: Judge, request: str, count: int, start: int, blocks: list[int]) -> None:
     """A step of `request` alone that leads to this table, and its completion."""
     work = ((request, count),)
-    assert judge.before_dispatch(work) is None
-    complete(judge, judge.after_dispatch(judge.take_blocks(work, [start], [blocks]), []))
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    complete(judge, judge.after_dispatch(due, [start], [blocks], []))
 
 
 # ---- how many blocks are missing -------------------------------------------------------------------------------------
@@ -37,8 +52,9 @@ def test_one_block_too_few_is_too_few_and_an_active_hit_saves_one() -> None:
     wait(judge, "c", [9])
     wait(judge, "b", range(5))
     work = (("c", 1), ("b", 5))
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [0, 4], [[3], [0, 1, 3]])  # two are hit; there is none for the third
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [0, 4], [[3], [0, 1, 3]], [])  # two are hit; there is none for the third
     assert said(judge)[:2] == [
         "ADMISSION: the step admits 'b', for which there are not enough blocks",
         "EXCLUSIVE: 'b' is given block 3, which 'c' holds",
@@ -53,8 +69,9 @@ def test_whether_a_complete_core_has_room_is_asked_of_all_that_is_resident() -> 
     wait(judge, "c", [9])
     wait(judge, "b", range(7))
     work = (("c", 1), ("b", 1))
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [0, 0], [[3], [2]])  # with nothing hit there is one for its only token
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [0, 0], [[3], [2]], [])  # with nothing hit there is one for its only token
     assert said(judge) == [
         "ADMISSION: the step admits 'b', for which there are not enough blocks",
         "COMPLETENESS: 'b' hits 0 blocks of [0, 1, 2, 3, 4, 5, 6]; 3 are resident (the next one in block 0)",
@@ -67,32 +84,34 @@ def test_a_token_behind_the_hits_is_computed_at_least() -> None:
     complete(judge, step(judge, "a", 4))
     wait(judge, "b", range(7))
     work = (("b", 1),)
-    assert judge.before_dispatch(work) is None
-    assert judge.take_blocks(work, [4], [[0, 1, 2]]) == [("b", 1)]
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    assert judge.after_dispatch(due, [4], [[0, 1, 2]], []).spans == [(judge.sequences["b"], 4, 5)]
     assert said(judge) == []
-    assert judge.references == [2, 2, 1, 0]
+    assert judge.blocks.references == [2, 2, 1, 0]
 
 
 def test_what_a_running_request_lets_go_counts_for_it() -> None:
     judge = judge_of(4, 4, **WINDOWED, windows=(5,))
     wait(judge, "a", range(17))
     computed(judge, "a", 8, 0, [1, 2])
-    assert judge.before_dispatch((("a", 8),)) is None  # two more are needed: 1 goes, and 3 is free
-    assert not judge.may_refuse
-    assert judge.before_dispatch((("a", 9),)) == "OutOfBlocks"
+    due = judge.before_dispatch((("a", 8),))
+    assert due.refusal is None  # two more are needed: 1 goes, and 3 is free
+    assert not due.may_refuse
+    assert judge.before_dispatch((("a", 9),)).refusal == "OutOfBlocks"
 
 
 def test_a_hit_behind_the_window_costs_nothing_whether_it_is_resident_or_not() -> None:
     judge = judge_of(4, 4, **WINDOWED, windows=(5,))
     wait(judge, "a", range(8))
     computed(judge, "a", 8, 0, [1, 2])
-    judge._withdraw(1, Publish)
+    judge.blocks.withdraw(1, Publish)
     wait(judge, "b", range(9))
-    assert judge.before_dispatch((("b", 9),)) is None
-    assert judge._hits_of(judge.lines["b"]) == [[0, 2]]
+    assert judge.before_dispatch((("b", 9),)).refusal is None
+    assert due_hits(judge, "b") == [[0, 2]]
     computed(judge, "b", 9, 8, [0, 2, 3])
     assert said(judge) == []
-    assert judge.references == [0, 1, 2, 1]
+    assert judge.blocks.references == [0, 1, 2, 1]
 
 
 def test_what_fits_with_any_hit_in_the_window_must_not_be_refused() -> None:
@@ -101,8 +120,9 @@ def test_what_fits_with_any_hit_in_the_window_must_not_be_refused() -> None:
     computed(judge, "a", 3, 0, [1, 2, 3])
     free(judge, "a")
     wait(judge, "b", [7, 8, 9, 5])
-    assert judge.before_dispatch((("b", 1),)) is None
-    assert not judge.may_refuse  # a hit of three and a token behind it are four
+    due = judge.before_dispatch((("b", 1),))
+    assert due.refusal is None
+    assert not due.may_refuse  # a hit of three and a token behind it are four
 
 
 def test_a_shorter_hit_in_the_window_may_need_what_there_is_not() -> None:
@@ -113,17 +133,19 @@ def test_a_shorter_hit_in_the_window_may_need_what_there_is_not() -> None:
     wait(judge, "b", [0, 0, 1, 1])
     computed(judge, "b", 4, 0, [3, 2])
     wait(judge, "c", [0, 0, 1, 1, 0, 0])
-    assert judge.before_dispatch((("c", 1),)) is None  # 2 is hit, 3 behind the window is not needed, and 1 is taken
-    assert judge.may_refuse  # or 1 is hit, and then one more is missing
+    due = judge.before_dispatch((("c", 1),))
+    assert due.refusal is None  # 2 is hit, 3 behind the window is not needed, and 1 is taken
+    assert due.may_refuse  # or 1 is hit, and then one more is missing
 
 
 @pytest.mark.parametrize(("hit_tokens", "table"), [(2, []), (0, [1]), (2, [1])], ids=str)
 def test_a_request_that_waits_has_nothing_yet(hit_tokens: int, table: list[int]) -> None:
     judge = judge_of(4, 2, **LOOSE)
-    assert judge.before_allocate("a", range(4), ()) is None
-    judge.after_allocate("a", (), hit_tokens, table)
+    due = judge.before_allocate("a", range(4), ())
+    assert due.refusal is None
+    judge.after_allocate(due, hit_tokens, table)
     assert said(judge) == [f"ADMISSION: 'a' waits for its first step and has blocks {table}, {hit_tokens} hit tokens"]
-    assert judge.lines["a"].waiting
+    assert not judge.sequences["a"].admitted
 
 
 # ---- tables of requests that run -------------------------------------------------------------------------------------
@@ -139,8 +161,9 @@ def test_a_running_request_goes_on_where_it_was_with_the_blocks_that_it_needs(st
     wait(judge, "a", range(4))
     computed(judge, "a", 2, 0, [0])
     work = (("a", 2),)
-    assert judge.before_dispatch(work) is None
-    assert judge.take_blocks(work, [start], [blocks]) == []
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    assert judge.after_dispatch(due, [start], [blocks], []).spans == []
     assert len(said(judge)) == 1
     assert said(judge)[0].startswith(f"MAPPING: the step computes 'a' from {start} to 4 in table {blocks}; ")
 
@@ -150,8 +173,9 @@ def test_a_reserved_block_that_no_token_needs_is_one_too_many() -> None:
     wait(judge, "a", range(6))
     computed(judge, "a", 4, 0, [1])
     work = (("a", 2),)
-    assert judge.before_dispatch(work) is None
-    assert judge.take_blocks(work, [4], [[1, 2, 0]]) == []
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    assert judge.after_dispatch(due, [4], [[1, 2, 0]], []).spans == []
     assert said(judge) == [
         "MAPPING: the step computes 'a' from 4 to 6 in table [1, 2, 0]; it was scheduled up to 4, in table [1]"
     ]
@@ -161,8 +185,9 @@ def test_without_windows_no_block_is_the_reserved_one() -> None:
     judge = judge_of(4, 2, **LOOSE)
     wait(judge, "a", range(4))
     computed(judge, "a", 2, 0, [0])
-    assert judge.before_dispatch((("a", 2),)) is None
-    judge.take_blocks((("a", 2),), [2], [[0, -1]])
+    due = judge.before_dispatch((("a", 2),))
+    assert due.refusal is None
+    judge.after_dispatch(due, [2], [[0, -1]], [])
     assert said(judge)[0] == "MAPPING: 'a' is given block -1, which does not exist or is reserved"
 
 
@@ -173,19 +198,21 @@ def test_a_running_request_is_told_from_the_one_that_holds_its_new_block() -> No
     computed(judge, "a", 2, 0, [0])
     computed(judge, "b", 1, 0, [1])
     work = (("a", 1),)
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [2], [[0, 1]])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [2], [[0, 1]], [])
     assert said(judge)[0] == "EXCLUSIVE: 'a' is given block 1, which 'b' holds"
 
 
-def test_so_is_a_request_that_waited() -> None:
+def test_a_request_without_blocks_is_told_from_the_one_that_holds_its_new_block() -> None:
     judge = judge_of(4, 2, **LOOSE)
     wait(judge, "a", [7, 8, 9])
     wait(judge, "b", [3])
     computed(judge, "b", 1, 0, [1])
     work = (("a", 3),)
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [0], [[0, 1]])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [0], [[0, 1]], [])
     assert said(judge)[0] == "EXCLUSIVE: 'a' is given block 1, which 'b' holds"
 
 
@@ -194,9 +221,9 @@ def test_a_block_of_a_freed_request_in_flight_is_nobody_else_s_either() -> None:
     wait(judge, "a", [7, 8, 9])
     computed(judge, "a", 2, 0, [0])
     wait(judge, "b", [3])
-    judge.after_dispatch(judge.take_blocks((("b", 1),), [0], [[1]]), [])
+    take(judge, (("b", 1),), [0], [[1]])
     free(judge, "b")
-    judge.take_blocks((("a", 1),), [2], [[0, 1]])
+    take(judge, (("a", 1),), [2], [[0, 1]])
     assert said(judge)[0] == "LIFETIME: 'a' is given block 1, which a step in flight or a pending copy uses"
 
 
@@ -204,8 +231,9 @@ def test_a_block_that_two_groups_of_one_request_are_given_is_the_request_s_own()
     judge = judge_of(6, 4, **WINDOWED, windows=(None, 5))
     wait(judge, "a", range(4))
     work = (("a", 4),)
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [0], [[1, 1]])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [0], [[1, 1]], [])
     assert said(judge)[0] == "EXCLUSIVE: 'a' is given block 1, which 'a' holds"
 
 
@@ -217,18 +245,21 @@ def test_what_a_step_computes_is_hit_by_the_next_request_of_the_step() -> None:
     wait(judge, "a", range(4))
     wait(judge, "b", range(5))
     work = (("a", 4), ("b", 1))
-    assert judge.before_dispatch(work) is None
-    assert judge.take_blocks(work, [0, 4], [[0, 1], [0, 1, 2]]) == [("a", 4), ("b", 1)]
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    dispatched = judge.after_dispatch(due, [0, 4], [[0, 1], [0, 1, 2]], [])
+    assert dispatched.spans == [(judge.sequences["a"], 0, 4), (judge.sequences["b"], 4, 5)]
     assert said(judge) == []
 
 
-def test_and_not_before_it_is_complete_where_the_policy_says_so() -> None:
+def test_what_a_step_computes_is_not_hit_before_it_is_complete_where_the_policy_says_so() -> None:
     judge = judge_of(8, 2, **TIGHT | {"publish": "completion"})
     wait(judge, "a", range(4))
     wait(judge, "b", range(5))
     work = (("a", 4), ("b", 1))
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [0, 4], [[0, 1], [0, 1, 2]])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [0, 4], [[0, 1], [0, 1, 2]], [])
     assert charged(judge) is Publish
 
 
@@ -236,12 +267,12 @@ def test_and_not_before_it_is_complete_where_the_policy_says_so() -> None:
 def test_blocks_of_admission_by_request_are_published_at_the_same_times(publish: str) -> None:
     judge = judge_of(8, 2, publish=publish)
     table = allocate(judge, "a", range(5))
-    passage = dispatch(judge, ("a", 3))
-    early = [block for block in table if judge.published[block] is not None]
+    dispatched = dispatch(judge, ("a", 3))
+    early = [block for block in table if judge.blocks.published[block] is not None]
     assert early == (table[:1] if publish == "dispatch" else [])
     dispatch(judge, ("a", 1))
-    complete(judge, passage)
-    late = [block for block in table if judge.published[block] is not None]
+    complete(judge, dispatched)
+    late = [block for block in table if judge.blocks.published[block] is not None]
     assert late == (table[:2] if publish == "dispatch" else table[:1])
 
 
@@ -254,9 +285,9 @@ def test_what_came_while_a_request_waited_is_hit_too() -> None:
     complete(judge, step(judge, "a", 8))
     wait(judge, "b", [0, 1])
     grow(judge, "b", [2, 3, 4])
-    assert judge._hits_of(judge.lines["b"]) == [[0, 1]]
+    assert due_hits(judge, "b") == [[0, 1]]
     grow(judge, "b", [5, 6, 7, 8])
-    assert judge._hits_of(judge.lines["b"]) == [[0, 1, 2, 3]]
+    assert due_hits(judge, "b") == [[0, 1, 2, 3]]
     complete(judge, step(judge, "b", 1))
     assert said(judge) == []
 
@@ -265,21 +296,22 @@ def test_tokens_that_come_change_no_table() -> None:
     judge = judge_of(8, 2, **TIGHT)
     wait(judge, "a", range(4))
     complete(judge, step(judge, "a", 4))
-    assert judge.before_append("a", [4]) is None
-    judge.after_append("a", [0, 1, 2])
+    due = judge.before_append("a", [4])
+    assert due.refusal is None
+    judge.after_append(due, [0, 1, 2])
     assert said(judge) == ["MAPPING: append changed the table of 'a' from [0, 1] to [0, 1, 2] before any step"]
-    assert judge.lines["a"].table == [0, 1]
+    assert judge.sequences["a"].table == [0, 1]
 
 
 def test_what_is_looked_up_more_than_once_is_published_under_what_it_is() -> None:
     judge = judge_of(8, 2, **TIGHT)
     wait(judge, "a", range(4))
-    assert judge._hits_of(judge.lines["a"]) == judge._hits_of(judge.lines["a"]) == [[]]
+    assert due_hits(judge, "a") == due_hits(judge, "a") == [[]]
     complete(judge, step(judge, "a", 4))
     grow(judge, "a", range(4, 9))
     complete(judge, step(judge, "a", 5))
     wait(judge, "b", range(9))
-    assert judge._hits_of(judge.lines["b"]) == [[0, 1, 2, 3]]
+    assert due_hits(judge, "b") == [[0, 1, 2, 3]]
     judge.walk()
     assert said(judge) == []
 
@@ -293,11 +325,11 @@ def merged(table: list[int]) -> Judge:
     for request in ("a", "b"):
         wait(judge, request, range(6))
     work = (("a", 6), ("b", 6))
-    assert judge.before_dispatch(work) is None
-    passage = judge.after_dispatch(judge.take_blocks(work, [0, 0], [[0, 1, 2], [3, 4, 5]]), [])
-    complete(judge, passage)
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    dispatched = judge.after_dispatch(due, [0, 0], [[0, 1, 2], [3, 4, 5]], [])
     judge.events.clear()
-    judge.after_merge(passage, [[0, 1, 2], table])
+    merge(judge, dispatched, [[0, 1, 2], table])
     return judge
 
 
@@ -306,7 +338,7 @@ def test_each_block_that_is_merged_is_hit_and_nothing_else(table: list[int]) -> 
     judge = merged(table)
     assert said(judge) == []
     assert judge.events["hit on an active block"] == sum(block < 3 for block in table)
-    assert judge.references == [1 + (0 in table), 1 + (1 in table), 1 + (2 in table)] + [
+    assert judge.blocks.references == [1 + (0 in table), 1 + (1 in table), 1 + (2 in table)] + [
         int(block in table) for block in (3, 4, 5)
     ]
 
@@ -324,10 +356,9 @@ def test_a_completed_step_has_a_table_for_each_of_its_requests() -> None:
     judge = judge_of(6, 2, admission="step", exact=False, merges=True)
     wait(judge, "a", range(6))
     wait(judge, "b", range(6))
-    passage = judge.after_dispatch(judge.take_blocks((("a", 6), ("b", 6)), [0, 0], [[0, 1, 2], [3, 4, 5]]), [])
-    complete(judge, passage)
+    dispatched = take(judge, (("a", 6), ("b", 6)), [0, 0], [[0, 1, 2], [3, 4, 5]])
     with pytest.raises(ValueError, match="zip"):
-        judge.after_merge(passage, [[0, 1, 2]])
+        merge(judge, dispatched, [[0, 1, 2]])
 
 
 def fork_merged(namespace: str) -> Judge:
@@ -337,23 +368,22 @@ def fork_merged(namespace: str) -> Judge:
     admit(judge, "a", [0, 1], "one")
     fork(judge, "a", "child")
     append(judge, "child", [2, 3])
-    passage = dispatch(judge, ("child", 2))
-    complete(judge, passage)
-    judge.after_merge(passage, [[judge.lines["child"].table[0], judge.lines["b"].table[1]]])
+    dispatched = dispatch(judge, ("child", 2))
+    merge(judge, dispatched, [[judge.sequences["child"].table[0], judge.sequences["b"].table[1]]])
     return judge
 
 
 def test_the_table_of_a_fork_can_be_merged() -> None:
     judge = fork_merged("one")
-    twin = judge.lines["b"].table[1]
+    twin = judge.sequences["b"].table[1]
     assert said(judge) == []
-    assert judge.lines["child"].table[1] == twin
-    assert judge.references[twin] == 2
+    assert judge.sequences["child"].table[1] == twin
+    assert judge.blocks.references[twin] == 2
 
 
-def test_it_stays_in_the_namespace_of_its_parent() -> None:
+def test_a_fork_stays_in_the_namespace_of_its_parent() -> None:
     judge = fork_merged("other")
-    block = judge.lines["b"].table[1]
+    block = judge.sequences["b"].table[1]
     assert said(judge) == [
         f"ISOLATION: 'child' hits block {block} (logical 1) for tokens [0, 1, 2, 3] in namespace one; it was "
         "written in namespace other"
@@ -366,33 +396,28 @@ def test_it_stays_in_the_namespace_of_its_parent() -> None:
 def three_groups(namespace: str = "") -> Judge:
     """Of 16 blocks of 2, `a` has 1 to 3, 4 to 6 and 7 to 9 for six tokens, and is gone."""
     judge = judge_of(17, 2, **TIGHT, reserved=frozenset({0}), windows=(None, None, 4))
-    arrive(judge, "a", range(7), namespace)
+    wait(judge, "a", range(7), namespace)
     computed(judge, "a", 6, 0, [*range(1, 10)])
     free(judge, "a")
     return judge
 
 
-def arrive(judge: Judge, request: str, tokens: Sequence[int], namespace: str) -> None:
-    assert judge.before_allocate(request, tokens, namespace) is None
-    judge.after_allocate(request, namespace, 0, [])
-
-
 def test_each_group_of_a_namespace_has_contents_of_its_own() -> None:
     judge = three_groups("one")
-    arrive(judge, "b", range(7), "one")
-    assert judge._hits_of(judge.lines["b"]) == [[1, 2, 3], [4, 5, 6], [0, 8, 9]]
-    arrive(judge, "c", range(7), "two")
-    assert judge._hits_of(judge.lines["c"]) == [[], [], []]
-    assert len({judge.published[block] for block in range(1, 10)}) == 9
+    wait(judge, "b", range(7), "one")
+    assert due_hits(judge, "b") == [[1, 2, 3], [4, 5, 6], [0, 8, 9]]
+    wait(judge, "c", range(7), "two")
+    assert due_hits(judge, "c") == [[], [], []]
+    assert len({judge.blocks.published[block] for block in range(1, 10)}) == 9
 
 
 @pytest.mark.parametrize(("gone", "hits"), [(1, 0), (2, 1), (3, 2), (5, 1), (9, 2), (7, 3)], ids=str)
 def test_the_first_gap_of_any_group_ends_the_hit_unless_it_is_behind_the_window(gone: int, hits: int) -> None:
     judge = three_groups()
-    judge._withdraw(gone, Publish)
-    arrive(judge, "b", range(7), "")
+    judge.blocks.withdraw(gone, Publish)
+    wait(judge, "b", range(7), "")
     behind = max(0, 2 * hits + 1 - 4) // 2
-    assert judge._hits_of(judge.lines["b"]) == [
+    assert due_hits(judge, "b") == [
         [1, 2, 3][:hits],
         [4, 5, 6][:hits],
         ([0] * behind + [7, 8, 9][behind:])[:hits],
@@ -402,20 +427,21 @@ def test_the_first_gap_of_any_group_ends_the_hit_unless_it_is_behind_the_window(
 @pytest.mark.parametrize("group", [1, 2])
 def test_a_hit_of_another_group_is_named_as_such(group: int) -> None:
     judge = three_groups("one")
-    arrive(judge, "b", range(7), "one")
+    wait(judge, "b", range(7), "one")
     blocks = [[1, 2, 3, 10], [4, 5, 6, 11], [0, 8, 9, 12]]
     blocks[0][2] = wrong = blocks[group][2]
     blocks[group][2] = 3
     work = (("b", 7),)
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [6], [[*blocks[0], *blocks[1], *blocks[2]]])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [6], [[*blocks[0], *blocks[1], *blocks[2]]], [])
     assert said(judge) == [
         f"ISOLATION: 'b' hits block {wrong} (logical 2) for tokens [0, 1, 2, 3, 4, 5] in namespace one; it was "
         f"written in namespace ('group {group}', 'one')"
     ]
     judge.findings.clear()
-    part = judge.lines["b"].parts[group]
-    assert not judge._judge_hits(part, [wrong - 2, wrong - 1, 3], [])
+    sequence = judge.sequences["b"]
+    assert not judge.hits.judge(sequence, sequence.tables[group], [wrong - 2, wrong - 1, 3], [])
     assert said(judge) == [
         f"ISOLATION: 'b' hits block 3 (logical 2) for tokens [0, 1, 2, 3, 4, 5] in namespace ('group {group}', 'one'); "
         "it was written in namespace one"
@@ -424,7 +450,7 @@ def test_a_hit_of_another_group_is_named_as_such(group: int) -> None:
 
 def test_a_request_has_room_for_whole_blocks_in_every_group() -> None:
     judge = judge_of(9, 4, **TIGHT, reserved=frozenset({0}), windows=(None, None, 5))
-    assert (judge.capacity, judge.room) == (8, 8)
+    assert (judge.blocks.capacity, judge.max_tokens) == (8, 8)
 
 
 # ---- lookups in groups -----------------------------------------------------------------------------------------------
@@ -436,8 +462,9 @@ def looked_up(blocks: list[int]) -> list[str]:
     wait(judge, "a", [1] * 12)
     computed(judge, "a", 12, 0, [1, 2, 3, 4, 5, 6])
     tokens = [1] * 13
-    assert judge.before_lookup(tokens) is None
-    judge.after_lookup(tokens, (), 12, blocks)
+    due = judge.before_lookup(tokens, ())
+    assert due.refusal is None
+    judge.after_lookup(due, 12, blocks)
     return said(judge)
 
 
@@ -465,7 +492,7 @@ def test_a_refused_step_is_counted_by_how_much_is_missing() -> None:
     judge = judge_of(4, 2, **TIGHT)
     wait(judge, "a", range(20))
     for count in (9, 10, 9, 11, 20):
-        assert judge.before_dispatch((("a", count),)) == "OutOfBlocks"
+        assert judge.before_dispatch((("a", count),)).refusal == "OutOfBlocks"
     assert judge.events == {"refused for one block": 3, "refused for several blocks": 2}
 
 

@@ -11,24 +11,18 @@ import pytest
 
 from reference import Admission, Freshness, Judge, Mapping, Policy
 
-from .driving import charged, complete, free
+from .driving import charged, complete, free, merge, take, wait
 
 
 def judge_of(num_blocks: int, block_size: int = 1, complete: bool = False) -> Judge:
     return Judge(Policy(num_blocks, block_size, exact=False, admission="step", merges=not complete, complete=complete))
 
 
-def wait(judge: Judge, request: str, tokens: Sequence[int]) -> None:
-    assert judge.before_allocate(request, tokens, ()) is None
-    judge.after_allocate(request, (), 0, [])
-
-
 def step(judge: Judge, work: Sequence[tuple[str, int]], starts: Sequence[int], *tables: list[int]) -> None:
     """A step that admits the first `len(starts)` requests, and what becomes of it."""
-    assert judge.before_dispatch(work) is None
-    admitted = judge.take_blocks(work, starts, tables)
+    dispatched = take(judge, work, starts, tables)
     if not judge.findings:
-        complete(judge, judge.after_dispatch(admitted, ()))
+        complete(judge, dispatched)
 
 
 def cached(num_blocks: int, complete: bool = False) -> Judge:
@@ -43,8 +37,9 @@ def cached(num_blocks: int, complete: bool = False) -> Judge:
 def test_a_request_that_fits_without_its_hit_and_not_with_it_may_be_admitted_and_refused() -> None:
     judge = cached(1)
     wait(judge, "c", [7, 8])
-    assert judge.before_dispatch([("c", 1)]) is None
-    assert judge.may_refuse
+    due = judge.before_dispatch([("c", 1)])
+    assert due.refusal is None
+    assert due.may_refuse
     step(judge, [("c", 1)], [0], [0])
     assert judge.findings == []
 
@@ -52,16 +47,18 @@ def test_a_request_that_fits_without_its_hit_and_not_with_it_may_be_admitted_and
 def test_where_all_that_is_resident_is_hit_it_can_only_be_refused() -> None:
     judge = cached(1, complete=True)
     wait(judge, "c", [7, 8])
-    assert judge.before_dispatch([("c", 1)]) == "OutOfBlocks"
-    assert not judge.may_refuse
+    due = judge.before_dispatch([("c", 1)])
+    assert due.refusal == "OutOfBlocks"
+    assert not due.may_refuse
 
 
 def test_what_fits_with_no_hit_at_all_and_with_every_one_must_be_admitted() -> None:
     judge = cached(3)
     wait(judge, "b", [1])
     wait(judge, "c", [7, 8])
-    assert judge.before_dispatch([("c", 1)]) is None
-    assert not judge.may_refuse
+    due = judge.before_dispatch([("c", 1)])
+    assert due.refusal is None
+    assert not due.may_refuse
     step(judge, [("b", 1), ("c", 1)], [0], [1])
     assert charged(judge) is Admission
     assert "leaves out 'c'" in judge.findings[0].message
@@ -95,8 +92,9 @@ def test_of_a_content_in_an_active_and_an_idle_block_the_idle_one_may_be_hit() -
     wait(judge, "d", [1, 1])
     wait(judge, "c", [7, 8])
     # Of 0, 2 and 3, d takes 2. c needs one more with the active block 1, and two with 0: they are there.
-    assert judge.before_dispatch([("c", 1)]) is None
-    assert not judge.may_refuse
+    due = judge.before_dispatch([("c", 1)])
+    assert due.refusal is None
+    assert not due.may_refuse
     step(judge, [("d", 2), ("c", 1)], [0], [2, 3])
     # After d there is 0 alone: enough beside 1, not enough if 0 itself is hit.
     assert judge.findings == []
@@ -108,9 +106,10 @@ def test_an_admission_is_judged_by_what_was_hit() -> None:
     step(judge, [("a", 4)], [0], [0, 1])
     wait(judge, "b", [1, 2, 3, 4, 5])
     # Both active blocks are hit, or there is no room.
-    assert judge.before_dispatch([("b", 5)]) is None
-    assert judge.may_refuse
-    judge.take_blocks([("b", 5)], [0], [[2, 2, 2]])
+    due = judge.before_dispatch([("b", 5)])
+    assert due.refusal is None
+    assert due.may_refuse
+    judge.after_dispatch(due, [0], [[2, 2, 2]], [])
     assert charged(judge) is not None
     assert any(isinstance(found, Admission) for found in judge.findings)
 
@@ -120,12 +119,12 @@ def test_a_merged_table_is_held_and_the_old_blocks_are_let_go() -> None:
     for request in ("a", "b"):
         wait(judge, request, [1, 2, 3])
     work = [("a", 3), ("b", 3)]
-    assert judge.before_dispatch(work) is None
-    passage = judge.after_dispatch(judge.take_blocks(work, [0, 0], [[0, 1], [2, 3]]), ())
-    complete(judge, passage)
-    judge.after_merge(passage, [[0, 1], [0, 3]])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    dispatched = judge.after_dispatch(due, [0, 0], [[0, 1], [2, 3]], ())
+    merge(judge, dispatched, [[0, 1], [0, 3]])
     assert judge.findings == []
-    assert judge.references == [2, 1, 0, 1]
+    assert judge.blocks.references == [2, 1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -138,8 +137,8 @@ def test_a_table_that_is_merged_wrongly_is_accused(table: list[int], kind: type)
     for request in ("a", "b"):
         wait(judge, request, [1, 2, 3])
     work = [("a", 3), ("b", 3)]
-    assert judge.before_dispatch(work) is None
-    passage = judge.after_dispatch(judge.take_blocks(work, [0, 0], [[0, 1], [2, 3]]), ())
-    complete(judge, passage)
-    judge.after_merge(passage, [[0, 1], table])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    dispatched = judge.after_dispatch(due, [0, 0], [[0, 1], [2, 3]], ())
+    merge(judge, dispatched, [[0, 1], table])
     assert charged(judge) is kind

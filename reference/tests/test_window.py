@@ -6,7 +6,7 @@ import pytest
 
 from reference import Judge, Policy, Publish
 
-from .driving import complete, fitting, free, grow, judge_of, step, wait
+from .driving import complete, due_hits, fitting, free, grow, judge_of, step, take, wait
 
 WINDOWED = {
     "reserved": frozenset({0}),
@@ -27,7 +27,7 @@ def table(judge: Judge, request: str) -> list[int]:
     assert judge.findings == []
     judge.walk()
     assert judge.findings == []
-    return judge.lines[request].table
+    return judge.sequences[request].table
 
 
 def said(judge: Judge) -> list[str]:
@@ -60,7 +60,7 @@ def test_exactly_the_blocks_behind_the_window_of_the_next_query_go(window: int, 
     assert table(judge, "a") == [1, 2, 3]
     complete(judge, step(judge, "a", 1))  # position 12 reads from 12 - window + 1 on
     assert table(judge, "a") == [0, 0, 0, 4][:kept_from] + [1, 2, 3, 4][kept_from:]
-    assert judge.idle == 8 - 4 + kept_from
+    assert judge.blocks.available == 8 - 4 + kept_from
 
 
 def test_what_a_step_in_flight_still_reads_is_kept() -> None:
@@ -82,10 +82,10 @@ def test_what_goes_can_be_hit_and_goes_last_first() -> None:
     wait(judge, "a", range(13))
     complete(judge, step(judge, "a", 12))
     step(judge, "a", 1)
-    assert judge.predictor is not None
-    assert list(judge.predictor.free) == [5, 6, 7, 8, 2, 1]
+    assert judge.blocks.predictor is not None
+    assert list(judge.blocks.predictor.free) == [5, 6, 7, 8, 2, 1]
     wait(judge, "b", range(9))
-    assert judge._hits_of(judge.lines["b"])[0] == [0, 2]
+    assert due_hits(judge, "b")[0] == [0, 2]
 
 
 def test_a_hit_needs_only_what_lies_in_the_window_of_the_next_query() -> None:
@@ -95,17 +95,17 @@ def test_a_hit_needs_only_what_lies_in_the_window_of_the_next_query() -> None:
     complete(judge, step(judge, "a", 1))  # 1 goes
     wait(judge, "b", [50] * 8)
     complete(judge, step(judge, "b", 8))  # 4, and 1 once more
-    assert judge.published[1] is not None
+    assert judge.blocks.published[1] is not None
     wait(judge, "c", range(12))
     start, blocks = fitting(judge, "c", 12)
     assert (start, blocks[:2]) == (8, [0, 2])
     free(judge, "b")
     step(judge, "c", 12)
     assert table(judge, "c") == [0, 2, 1]
-    assert judge.references[2] == 2
+    assert judge.blocks.references[2] == 2
     free(judge, "c")
     free(judge, "a")
-    assert (judge.idle, judge.references) == (4, [0] * 5)
+    assert (judge.blocks.available, judge.blocks.references) == (4, [0] * 5)
 
 
 def test_with_a_gap_in_the_window_the_hit_is_shorter() -> None:
@@ -116,12 +116,12 @@ def test_with_a_gap_in_the_window_the_hit_is_shorter() -> None:
     wait(judge, "b", [50] * 12)
     complete(judge, step(judge, "b", 12))  # 4, 5, 3
     wait(judge, "c", range(13))
-    assert judge._hits_of(judge.lines["c"])[0] == [1, 2]
+    assert due_hits(judge, "c")[0] == [1, 2]
     free(judge, "b")
     wait(judge, "d", [50] * 16)
     step(judge, "d", 16)  # hits 4, 5, 3; takes 2
     free(judge, "d")
-    assert judge._hits_of(judge.lines["c"])[0] == [1]  # 2 is gone
+    assert due_hits(judge, "c")[0] == [1]  # 2 is gone
 
 
 def test_the_longest_hit_is_found_behind_a_gap() -> None:
@@ -129,9 +129,9 @@ def test_the_longest_hit_is_found_behind_a_gap() -> None:
     wait(judge, "a", range(12))
     complete(judge, step(judge, "a", 12))
     for block in (1, 2):
-        judge._withdraw(block, Publish)
+        judge.blocks.withdraw(block, Publish)
     wait(judge, "b", range(13))
-    assert judge._hits_of(judge.lines["b"])[0] == [0, 0, 3]
+    assert due_hits(judge, "b")[0] == [0, 0, 3]
 
 
 def test_a_refused_step_has_let_go_what_lies_behind_the_window() -> None:
@@ -142,23 +142,25 @@ def test_a_refused_step_has_let_go_what_lies_behind_the_window() -> None:
     step(judge, "b", 1)
     free(judge, "b")
     work = (("a", 8),)
-    assert judge.before_dispatch(work) is None  # 1 goes, and with 3 there are two
+    assert judge.before_dispatch(work).refusal is None  # 1 goes, and with 3 there are two
     wait(judge, "c", [9])
     step(judge, "c", 1)
-    assert judge.before_dispatch(work) == "OutOfBlocks"
-    judge.after_no_room(work)
+    due = judge.before_dispatch(work)
+    assert due.refusal == "OutOfBlocks"
+    judge.no_room(due)
     assert table(judge, "a") == [0, 2]
-    assert judge.idle == 1
+    assert judge.blocks.available == 1
 
 
-def test_so_has_a_request_that_a_step_leaves_out() -> None:
+def test_a_request_that_a_step_leaves_out_has_let_go_what_lies_behind_the_window() -> None:
     judge = pool(5)
     for request, base in (("a", 0), ("b", 50)):
         wait(judge, request, range(base, base + 9))
         complete(judge, step(judge, request, 8))
     work = (("a", 1), ("b", 1))
-    assert judge.before_dispatch(work) is None
-    judge.after_dispatch(judge.take_blocks(work, [8], [[0, 2, 1]]), [])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [8], [[0, 2, 1]], [])
     assert said(judge) == ["ADMISSION: the step leaves out 'b', for which there are enough blocks"]
     judge.findings.clear()
     assert table(judge, "b") == [0, 4]
@@ -183,8 +185,9 @@ def test_a_running_request_loses_exactly_what_it_may(blocks: list[int], message:
     wait(judge, "a", range(9))
     complete(judge, step(judge, "a", 8))
     work = (("a", 1),)
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [8], [blocks])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [8], [blocks], [])
     assert said(judge) == [message]
 
 
@@ -212,8 +215,9 @@ def test_a_hit_is_judged_within_the_window(start: int, blocks: list[int], messag
     complete(judge, step(judge, "a", 8))
     wait(judge, "b", range(10))
     work = (("b", 10),)
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [start], [blocks])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [start], [blocks], [])
     assert message in said(judge)
 
 
@@ -223,20 +227,21 @@ def test_without_caching_blocks_go_to_the_front() -> None:
     complete(judge, step(judge, "a", 12))
     step(judge, "a", 1)
     assert table(judge, "a") == [0, 0, 3, 2]  # what was let go is taken again
-    assert judge.predictor is not None
-    assert list(judge.predictor.free) == [1, 4, 5, 6, 7, 8]
+    assert judge.blocks.predictor is not None
+    assert list(judge.blocks.predictor.free) == [1, 4, 5, 6, 7, 8]
 
 
 def test_a_core_that_need_not_hit_everything_may_be_refused_for_a_shorter_hit() -> None:
     judge = pool(4, block_size=1, windows=(2,), complete=False, exact=False)
     wait(judge, "a", [0, 0])
-    complete(judge, judge.after_dispatch(judge.take_blocks((("a", 2),), [0], [[1, 2]]), []))
+    complete(judge, take(judge, (("a", 2),), [0], [[1, 2]]))
     free(judge, "a")
     wait(judge, "b", [0, 1])
-    complete(judge, judge.after_dispatch(judge.take_blocks((("b", 2),), [0], [[3, 2]]), []))
+    complete(judge, take(judge, (("b", 2),), [0], [[3, 2]]))
     wait(judge, "c", [0, 1, 0])
-    assert judge.before_dispatch((("c", 1),)) is None  # 2 is hit and 1 is taken
-    assert judge.may_refuse  # or 3 is not hit, but 1: then one more is missing
+    due = judge.before_dispatch((("c", 1),))
+    assert due.refusal is None  # 2 is hit and 1 is taken
+    assert due.may_refuse  # or 3 is not hit, but 1: then one more is missing
 
 
 # ---- groups ----------------------------------------------------------------------------------------------------------
@@ -250,22 +255,23 @@ def two_groups(num_blocks: int = 9) -> Judge:
 def planned(judge: Judge, request: str, count: int, start: int, blocks: list[int]) -> None:
     """A step of `request` alone that leads to this table."""
     work = ((request, count),)
-    assert judge.before_dispatch(work) is None
-    complete(judge, judge.after_dispatch(judge.take_blocks(work, [start], [blocks]), []))
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    complete(judge, judge.after_dispatch(due, [start], [blocks], []))
 
 
 def test_groups_take_and_let_go_in_turn_and_show_their_tables_one_after_the_other() -> None:
     judge = two_groups()
-    assert (judge.capacity, judge.room) == (8, 16)
+    assert (judge.blocks.capacity, judge.max_tokens) == (8, 16)
     wait(judge, "a", range(9))
     planned(judge, "a", 8, 0, [1, 2, 3, 4])
     planned(judge, "a", 1, 8, [1, 2, 5, 0, 4, 6])
     assert said(judge) == []
     judge.walk()
-    assert judge.lines["a"].whole == [1, 2, 5, 0, 4, 6]
+    assert judge.sequences["a"].table == [1, 2, 5, 0, 4, 6]
     free(judge, "a")
-    assert judge.predictor is not None
-    assert list(judge.predictor.free) == [7, 8, 3, 5, 2, 1, 6, 4]
+    assert judge.blocks.predictor is not None
+    assert list(judge.blocks.predictor.free) == [7, 8, 3, 5, 2, 1, 6, 4]
 
 
 def test_a_hit_is_as_long_in_every_group() -> None:
@@ -273,21 +279,21 @@ def test_a_hit_is_as_long_in_every_group() -> None:
     wait(judge, "a", range(12))
     planned(judge, "a", 12, 0, [1, 2, 3, 4, 5, 6])
     wait(judge, "b", range(13))
-    assert judge._hits_of(judge.lines["b"]) == [[1, 2, 3], [0, 0, 6]]
-    judge._withdraw(6, Publish)
-    assert judge._hits_of(judge.lines["b"]) == [[1, 2], [0, 5]]
-    judge._withdraw(1, Publish)
-    assert judge._hits_of(judge.lines["b"]) == [[], []]
+    assert due_hits(judge, "b") == [[1, 2, 3], [0, 0, 6]]
+    judge.blocks.withdraw(6, Publish)
+    assert due_hits(judge, "b") == [[1, 2], [0, 5]]
+    judge.blocks.withdraw(1, Publish)
+    assert due_hits(judge, "b") == [[], []]
 
 
 def test_blocks_are_counted_over_all_groups() -> None:
     judge = two_groups(7)
     wait(judge, "a", range(13))
-    assert judge.before_dispatch((("a", 13),)) == "OutOfBlocks"
+    assert judge.before_dispatch((("a", 13),)).refusal == "OutOfBlocks"
     planned(judge, "a", 12, 0, [1, 2, 3, 4, 5, 6])
-    assert judge.before_dispatch((("a", 1),)) is None  # two of the second group become free
-    judge.lines["a"].computed = 8
-    assert judge.before_dispatch((("a", 1),)) == "OutOfBlocks"
+    assert judge.before_dispatch((("a", 1),)).refusal is None  # two of the second group become free
+    judge.sequences["a"].computed = 8
+    assert judge.before_dispatch((("a", 1),)).refusal == "OutOfBlocks"
 
 
 @pytest.mark.parametrize(
@@ -305,8 +311,9 @@ def test_every_group_is_judged(start: int, blocks: list[int], message: str) -> N
     planned(judge, "a", 8, 0, [1, 2, 3, 4])
     wait(judge, "b", range(10))
     work = (("b", 10),)
-    assert judge.before_dispatch(work) is None
-    judge.take_blocks(work, [start], [blocks])
+    due = judge.before_dispatch(work)
+    assert due.refusal is None
+    judge.after_dispatch(due, [start], [blocks], [])
     assert any(line.startswith(message) for line in said(judge)), said(judge)
 
 
@@ -318,5 +325,4 @@ def test_a_clone_of_groups_goes_on_by_itself() -> None:
     grow(other, "a", [9])
     planned(other, "a", 2, 8, [1, 2, 5, 0, 4, 6])
     assert said(other) == []
-    assert (judge.lines["a"].whole, list(judge.lines["a"].parts[1].tokens)) == ([1, 2, 3, 4], list(range(9)))
-    assert other.lines["a"].parts[1].tokens is other.lines["a"].tokens
+    assert (judge.sequences["a"].table, list(judge.sequences["a"].tokens)) == ([1, 2, 3, 4], list(range(9)))

@@ -7,8 +7,8 @@ specialises and compiles what was recorded, for a GPU that is not there. So the 
 launches that are made: signature, alignment hints, constants and options are written down nowhere else.
 
 A *report* holds what was read of one compiled kernel (registers, spills, copies, matrix instructions, ...). A *gate* is
-a function of one report that says what is wrong with it, or nothing. The reports are committed as docs/gates.json, so
-that a change which costs more than 5 % is seen in review.
+a function of one report that says what is wrong with it, or nothing. The reports are committed as
+docs/generated/gates.json, so that a change which costs more than 5 % is seen in review.
 
     configurations   what is compiled
     launches         recorded calls, and compiling them
@@ -17,10 +17,12 @@ that a change which costs more than 5 % is seen in review.
     examining        launch -> report
     reports          the report, and the file of all
     judging          the gates, and the drift
-    tables           docs/gates.md
+    tables           docs/generated/gates.md
     command          the options
 
 No timing is taken here and no GPU is needed: every number is the compiler's.
+
+Imports: kvcore, rich, torch, triton, typer.
 """
 
 from .command import app

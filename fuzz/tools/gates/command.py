@@ -22,7 +22,7 @@ from .tables import markdown, show
 
 __all__ = ["app"]
 
-_DOCS = Path(__file__).resolve().parents[3] / "docs"
+_DOCS = Path(__file__).resolve().parents[3] / "docs" / "generated"
 
 
 CLEAN, FAILED, USAGE = 0, 1, 2
@@ -42,7 +42,7 @@ def _refuse(message: str) -> typer.Exit:
     help="Compile every kernel launch of kvcore for GPUs that need not be there, and judge the code.\n\n"
     "Examples:\n\n"
     "  python -m fuzz.tools.gates --hot   what matters most\n\n"
-    "  python -m fuzz.tools.gates --check   all, against docs/gates.json\n\n"
+    "  python -m fuzz.tools.gates --check   all, against docs/generated/gates.json\n\n"
     "  python -m fuzz.tools.gates --write   after a change that is meant\n\n"
     "  python -m fuzz.tools.gates --compile-only   for another Triton\n\n"
     "Exit status: 0 all gates passed, 1 a gate failed or a number drifted, 2 usage, or nothing could be compiled."
@@ -50,8 +50,8 @@ def _refuse(message: str) -> typer.Exit:
 def main(
     sm: Annotated[str, typer.Option(help="Compute capabilities, of 80, 90, 100.")] = "80,90,100",
     hot: Annotated[bool, typer.Option("--hot", help="Only the hot configurations.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Compare with docs/gates.json.")] = False,
-    write: Annotated[bool, typer.Option("--write", help="Rewrite docs/gates.json and docs/gates.md.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Compare with docs/generated/gates.json.")] = False,
+    write: Annotated[bool, typer.Option("--write", help="Rewrite gates.json and gates.md in docs/generated.")] = False,
     compile_only: Annotated[bool, typer.Option("--compile-only", help="Compile, and read no machine code.")] = False,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the reports to this file.")] = None,
     docs: Annotated[

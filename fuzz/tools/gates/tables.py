@@ -1,4 +1,4 @@
-"""docs/gates.md, and the table on a terminal."""
+"""docs/generated/gates.md, and the table on a terminal."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
 """A copy of kvcore with a fault planted in its source, so that the code under test needs no switches.
 
-The copy is imported under a name of its own beside the real one (kvcore imports itself relatively), and the kvcore
-adapter drives it like any core. It is imported from memory: no file is written, so that nothing is left behind by a
-process that is killed. A change that does not apply exactly once is an error, never a skip: a fault that
-silently no longer exists would make the harness look better than it is.
-
-This room may not know: which faults there are.
+The copy is imported under another name beside the real kvcore (kvcore imports itself relatively), and the kvcore
+adapter drives it like any core. It is imported from memory. No file is written, so that a killed process leaves nothing
+behind. A change that does not apply exactly once is an error, never a skip: a fault that silently no longer exists
+would make the harness look better than it is.
 """
 
 from __future__ import annotations
@@ -108,7 +106,7 @@ def plant(changes: Sequence[Change]) -> ModuleType:
     if name in sys.modules:
         return sys.modules[name]
     if _COPIES not in sys.meta_path:
-        sys.meta_path.insert(0, _COPIES)  # before whoever would look for a folder of that name
+        sys.meta_path.insert(0, _COPIES)  # before the path finder, which would look for a folder of that name
     _COPIES.add(name, texts)
     return importlib.import_module(name)
 

@@ -1,20 +1,20 @@
-"""The coverage-guided engine, an optional extra: Atheris drives the allocator machine through `fuzz_one_input`.
+"""The engine `atheris`: coverage-guided, an optional extra. Atheris drives the allocator machine by `fuzz_one_input`.
 
-A unit is a process of its own, since libFuzzer takes a process over and ends it: `python -m fuzz.engines.guided
+A unit is a process of its own, since libFuzzer takes a process over and ends it: `python -m fuzz.engines.atheris
 REQUEST`. It goes on with the corpus that the units before have left, so that, unlike any other engine's, what a unit
 does depends on them; what it finds is a list of operations like any other, and needs neither bytes nor Atheris to be
 replayed.
 
-This room may not know: campaigns, any core.
+Also imports: atheris, hypothesis.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from random import Random
@@ -28,64 +28,71 @@ from reference import Violation
 from ..runs.counterexample import Counterexample, read, versions, write
 from ..runs.files import put
 from ..runs.perform import Judging
-from .engines import Tally
+from .engine import Assignment, Engine
 
-__all__ = ["guided"]
+__all__ = ["AtherisEngine"]
 
 _BEGINNINGS = 16
 """Random inputs that a unit adds to the corpus."""
+
+_SECONDS = 20.0
+"""Of a unit, which takes a second or two to begin."""
 
 _PATIENCE = 30.0
 """Seconds beyond its time after which a unit's process is ended: it is a hang."""
 
 
-def guided(
-    target: str,
-    judging: Judging,
-    seed: str,
-    unit: int,
-    corpus: Path,
-    seconds: float,
-    tally: Tally,
-    beat: Callable[[], None],
-) -> Counterexample | None:
-    """One unit of about `seconds`. Adds to `tally`; returns what was found. Raises RuntimeError if the process dies."""
-    corpus.mkdir(parents=True, exist_ok=True)
-    outcome = corpus.parent / f"{corpus.name}-{unit}-{os.getpid()}"
-    request = {
-        "target": target,
-        "judging": asdict(judging),
-        "seed": f"{seed}/atheris/{unit}",
-        "number": unit,
-        "corpus": str(corpus),
-        "outcome": str(outcome),
-        "seconds": seconds,
-    }
-    command = [sys.executable, "-m", "fuzz.engines.guided", json.dumps(request)]
-    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-    until = monotonic() + seconds + _PATIENCE
-    said = ""
-    try:
-        while True:
-            beat()
-            try:
-                _, said = child.communicate(timeout=1.0)
-                break
-            except subprocess.TimeoutExpired:
-                if monotonic() > until:
-                    child.kill()
-    finally:
-        child.kill()
-        child.wait()
-    counted, found = outcome.with_suffix(".counts"), outcome.with_suffix(".json")
-    if not counted.exists():
-        raise RuntimeError(f"Atheris ended with status {child.returncode}: {said.strip()[-400:]}")
-    counts: dict[str, Any] = json.loads(counted.read_text(encoding="utf-8"))
-    tally.add("atheris", **counts)
-    counterexample = read(found) if found.exists() else None
-    counted.unlink()
-    found.unlink(missing_ok=True)
-    return counterexample
+class AtherisEngine(Engine):
+    """A unit is a process that fuzzes for some seconds."""
+
+    name = "atheris"
+    about = "coverage-guided; an extra"
+    sliced = False
+    extra = "atheris"
+
+    def hunt(self, assignment: Assignment) -> tuple[Counterexample | None, int]:
+        """One unit. Raises RuntimeError if its process dies."""
+        unit, target = assignment.first, assignment.target
+        assignment.begin(unit)
+        corpus = assignment.kept / "corpus" / re.sub(r"\W+", "-", f"{target} {assignment.variant}")
+        corpus.mkdir(parents=True, exist_ok=True)
+        outcome = corpus.parent / f"{corpus.name}-{unit}-{os.getpid()}"
+        seconds = min(_SECONDS, max(1.0, assignment.deadline - assignment.clock()))
+        request = {
+            "target": target,
+            "judging": asdict(assignment.judging),
+            "seed": f"{assignment.seed}/atheris/{unit}",
+            "number": unit,
+            "corpus": str(corpus),
+            "outcome": str(outcome),
+            "seconds": seconds,
+        }
+        command = [sys.executable, "-m", "fuzz.engines.atheris", json.dumps(request)]
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        until = monotonic() + seconds + _PATIENCE
+        said = ""
+        try:
+            while True:
+                assignment.begin(unit)
+                try:
+                    _, said = child.communicate(timeout=1.0)
+                    break
+                except subprocess.TimeoutExpired:
+                    if monotonic() > until:
+                        child.kill()
+        finally:
+            child.kill()
+            child.wait()
+        counted, found = outcome.with_suffix(".counts"), outcome.with_suffix(".json")
+        if not counted.exists():
+            raise RuntimeError(f"Atheris ended with status {child.returncode}: {said.strip()[-400:]}")
+        counts: dict[str, Any] = json.loads(counted.read_text(encoding="utf-8"))
+        assignment.tally.add(self.name, **counts)
+        assignment.progress()
+        counterexample = read(found) if found.exists() else None
+        counted.unlink()
+        found.unlink(missing_ok=True)
+        return counterexample, unit + 1
 
 
 def _main(request: dict[str, Any]) -> None:
