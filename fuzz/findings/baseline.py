@@ -7,9 +7,9 @@
 | known | no | yes | fixed |
 | fixed | yes, or its operations fail again | - | regressed |
 
-Each entry carries its counterexample, so that a campaign can ask at its beginning what has become of it, and all
-signatures by which it was met. What is met in a way that is in no entry, but akin to a known one, is known as well, as
-long as the known one still fails; akin to what was fixed, it is new.
+Each entry has its counterexample, so that a campaign can replay it at its beginning, and all signatures by which it was
+met. A symptom that is in no entry, but akin to a known one, is known as well, as long as the known one still fails. If
+it is akin to a fixed one, it is new.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Baseline:
         return KNOWN if entry.status == KNOWN else REGRESSED, entry.signature.id
 
     def accept(self, symptoms: Sequence[Symptom], counterexample: Counterexample, known_as: str = "") -> None:
-        """From now on it is known, in all these ways; a note that somebody wrote stays. known_as: the entry that it is
+        """From now on it is known, in all these ways. A note that somebody wrote stays. known_as: the entry that it is
         another way to meet."""
         signature = symptoms[0].signature
         before = self.entries.get(known_as) or self.entries.get(signature.id)
@@ -86,7 +86,7 @@ class Baseline:
         self.entries[before.signature.id] = Entry(before.signature, stored, KNOWN, before.note, tuple(ways))
 
     def note_fixed(self, ids: Iterable[str]) -> None:
-        """These no longer fail: to be found again is a regression."""
+        """These no longer fail. To find one again is a regression."""
         for id in ids:
             if id in self.entries:
                 self.entries[id] = replace(self.entries[id], status=FIXED)
