@@ -37,7 +37,7 @@ def _summary(out: Path) -> dict[str, Any]:
         if data["schema"] != 2:
             raise ValueError(f"its schema is {data['schema']}: it is of a run without --campaign or --workers")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        usage(f"{path}: not the summary of a campaign ({error}); run one with `python -m fuzz run --campaign NAME`")
+        usage(f"{path}: not the summary of a campaign ({error}); run one with `python -m fuzz run`")
     assert isinstance(data, dict)
     return data
 
@@ -150,7 +150,7 @@ def report(
         raise typer.Exit(CLEAN)
     path = out / "history.sqlite"
     if not path.exists():
-        usage(f"{path}: there is no history; campaigns (`python -m fuzz run --campaign NAME`) write it")
+        usage(f"{path}: there is no history; campaigns (`python -m fuzz run`) write it")
     try:
         rows = History(path).campaigns(last)
     except (OSError, BadHistory) as error:

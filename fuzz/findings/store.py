@@ -125,6 +125,7 @@ class Finding:
                 {
                     "signature": variant.signature.to_json(),
                     "said": str(variant.signature),
+                    "file": self.variant_path(variant.signature).relative_to(self.directory.parent).as_posix(),
                     "replay": f"python -m fuzz replay {self.variant_path(variant.signature)}",
                 }
                 for variant in self.variants
