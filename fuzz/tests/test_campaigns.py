@@ -233,10 +233,10 @@ def test_a_bug_is_one_finding_however_often_it_is_hit_and_goes_through_its_statu
 
     # The pytest test fails while the bug is there, and passes on a core without it.
     (test,) = finding.directory.glob("test_*.py")
-    mended = test.with_name("test_mended.py")
-    mended.write_text(test.read_text().replace("fuzz.zoo:NV-1", "kvcore"))
-    assert _pytest(test, mended) == {test.name: "failure", mended.name: ""}
-    mended.unlink()
+    fixed = test.with_name("test_fixed.py")
+    fixed.write_text(test.read_text().replace("fuzz.zoo:NV-1", "kvcore"))
+    assert _pytest(test, fixed) == {test.name: "failure", fixed.name: ""}
+    fixed.unlink()
 
     # Promoted, accepted, known, fixed, regressed.
     promoted = fuzz("promote", finding.directory, "--to", tmp_path / "kept", "--target", "kvcore", "--name", "one bug")
@@ -253,12 +253,12 @@ def test_a_bug_is_one_finding_however_often_it_is_hit_and_goes_through_its_statu
 
     baseline = Baseline.load(out / "baseline.json")
     ((id, entry),) = baseline.entries.items()
-    mended_entry = replace(entry, counterexample=replace(entry.counterexample, target="kvcore"))
-    Baseline({id: mended_entry}).write(out / "mended.json")
+    fixed_entry = replace(entry, counterexample=replace(entry.counterexample, target="kvcore"))
+    Baseline({id: fixed_entry}).write(out / "fixed.json")
     fixed = night(
         tmp_path / "fixed",
         WALK,
-        baseline=out / "mended.json",
+        baseline=out / "fixed.json",
         until=lambda campaign: campaign.result.fixed and campaign.result.tally.operations,
         in_process=True,
     )

@@ -83,9 +83,9 @@ def test_a_violation_ends_with_1_and_a_short_counterexample_that_replays(tmp_pat
     again = fuzz("replay", path)
     assert again.exit_code == 1
     assert "OWNERSHIP: block 0 is in the index" in again.output
-    mended = fuzz("replay", path, "--target", "kvcore")
-    assert mended.exit_code == 0
-    assert "OWNERSHIP no longer fails" in mended.output
+    fixed = fuzz("replay", path, "--target", "kvcore")
+    assert fixed.exit_code == 0
+    assert "OWNERSHIP no longer fails" in fixed.output
 
 
 def test_outside_and_safety_find_the_harm_itself(tmp_path: Path) -> None:
