@@ -18,7 +18,8 @@ counted. Nothing here depends on the target's policy: the judge knows it.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 from reference import Admission, Crash, Due, Errors, Judge, Release, Step, Violation
@@ -47,7 +48,7 @@ from .operations import (
 )
 from .target import Capability, StepArrays, StepView, Target
 
-__all__ = ["Outcome", "Session"]
+__all__ = ["Outcome", "Session", "watched"]
 
 
 class Outcome(NamedTuple):
@@ -55,6 +56,21 @@ class Outcome(NamedTuple):
 
     status: str
     detail: str = ""
+
+
+_watchers: list[Callable[[Session, Session | None], None]] = []
+
+
+@contextmanager
+def watched(begun: Callable[[Session, Session | None], None]) -> Iterator[None]:
+    """While this lasts, `begun` is called with each session of this process that begins, and the session that it is a
+    clone of, or None. It may put a method of its own before the session's `apply`: for whoever writes down what a
+    process does before it dies. Costs nothing an operation elsewhere."""
+    _watchers.append(begun)
+    try:
+        yield
+    finally:
+        _watchers.remove(begun)
 
 
 _DONE = Outcome("done")
@@ -113,6 +129,8 @@ class Session:
         self._overlaps = Capability.OVERLAP in self.capabilities
         self._refuses = Capability.REFUSES in self.capabilities
         self._bind()
+        for begun in _watchers:
+            begun(self, None)
 
     def _bind(self) -> None:
         self._apply: dict[type, Callable[[Any], Outcome]] = {
@@ -172,6 +190,8 @@ class Session:
         other._completed = deque()
         other._matches = {}
         other._bind()
+        for begun in _watchers:
+            begun(other, self)
         return other
 
     def walk(self) -> None:

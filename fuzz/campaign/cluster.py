@@ -34,8 +34,11 @@ from typing import Any
 
 from ..engines.registry import engine_of
 from ..runs.counterexample import Counterexample, write
-from .supervisor import BACK_OFF, Clock, Died, Done, ExecutorLost, Workers
-from .worker import Spool, Task, TaskResult, unsettled
+from .executor import Done, ExecutorLost, TaskResult
+from .spool import Spool, unsettled
+from .supervisor import BACK_OFF, Clock, Workers
+from .tasks import Died, Task
+from .worker import main
 
 __all__ = ["Cluster", "NoCluster", "NoRay", "RayWorkers", "connected"]
 
@@ -135,7 +138,7 @@ class _Here:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """What came of a task, with what it left. hits: by the name of their file. written: of an autopsy, its file."""
+    """What came of a task, with what it left. hits: by the name of their file. written: of an recording, its file."""
 
     event: Done | Died
     hits: Mapping[str, Counterexample] = field(default_factory=dict)
@@ -149,7 +152,7 @@ class _Place:
         # A process that is spawned imports its parent's main module: here one of Ray's, which takes a second.
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._folder = Path(tempfile.mkdtemp(prefix="kv-worker-"))
-        self._workers = Workers(1, self._folder, monotonic, memory=memory, hang=hang).__enter__()
+        self._workers = Workers(1, self._folder, monotonic, main, memory=memory, hang=hang).__enter__()
 
     def here(self) -> _Here:
         import ray
@@ -194,10 +197,10 @@ def _answer(event: Done | Died, task: Task, folder: Path) -> _Answer:
             hits[path.name] = hit
         path.unlink()
     written = folder / "task.json"
-    autopsy = written.read_text(encoding="utf-8") if task.kind == "autopsy" and written.exists() else None
+    recording = written.read_text(encoding="utf-8") if task.kind == "reproduce" and written.exists() else None
     if isinstance(event, Done):
         event.result.task = task
-    return _Answer(replace(event, task=task), hits, autopsy)
+    return _Answer(replace(event, task=task), hits, recording)
 
 
 def _fetched(task: Task, folder: str, how: str) -> _Answer:

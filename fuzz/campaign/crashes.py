@@ -20,21 +20,22 @@ from ..findings.store import Finding
 from ..runs.isolated import FATAL
 from .folder import Folder, forget
 from .outcome import CampaignResult, Show
-from .queue import Agenda
-from .supervisor import Died
-from .triage import Keeper
-from .worker import REPLAYS, Stream, Task, recorded
+from .queue import Queue
+from .recording import recorded
+from .settle import REPLAYS
+from .tasks import Died, Stream, Task
+from .triage import Triage
 
-__all__ = ["Autopsies"]
+__all__ = ["Crashes"]
 
-_AUTOPSIES = 2
+_REPRODUCED = 2
 """Deaths alike whose operations are looked for; later ones are counted."""
 
 
 @dataclass(slots=True)
 class _Death:
     """A unit that a worker died of. file: where its operations are written down. hit: what stands for it until then.
-    died, tried: how many autopsies ended like it, and how many there were. hits: of this and of those alike."""
+    died, tried: how many attempts ended like it, and how many there were. hits: of this and of those alike."""
 
     stream: Stream
     unit: int
@@ -47,17 +48,17 @@ class _Death:
 
     @property
     def reproduced(self) -> Path:
-        """The operations of an autopsy that ended like it."""
+        """The operations of an attempt that ended like it."""
         return self.file.with_suffix(".died")
 
 
-class Autopsies:
+class Crashes:
     """Of one campaign."""
 
-    def __init__(self, keeper: Keeper, folder: Folder, agenda: Agenda, result: CampaignResult, show: Show) -> None:
-        self._keeper = keeper
+    def __init__(self, triage: Triage, folder: Folder, queue: Queue, result: CampaignResult, show: Show) -> None:
+        self._triage = triage
         self._folder = folder
-        self._agenda = agenda
+        self._queue = queue
         self._result = result
         self._show = show
         self._waiting: list[_Death] = []
@@ -69,11 +70,11 @@ class Autopsies:
         return bool(self._waiting)
 
     def next(self) -> Task:
-        """An autopsy of the first that is waiting. One at a time of each death: the next is begun when this one has
+        """The first that is waiting. One at a time of each death: the next is begun when this one has
         ended."""
         death = self._waiting.pop(0)
         seconds = 2 * self._result.plan.hang
-        task = self._agenda.make("autopsy", death.stream, first=death.unit, seconds=seconds, path=str(death.file))
+        task = self._queue.make("reproduce", death.stream, first=death.unit, seconds=seconds, path=str(death.file))
         self._under_way[task.number] = death
         return task
 
@@ -83,22 +84,22 @@ class Autopsies:
         assert task.stream is not None
         unit = max(died.unit, task.first)
         alike = self._alike.setdefault((task.stream.target, task.stream.engine, died.how), [])
-        if len(alike) < _AUTOPSIES:
+        if len(alike) < _REPRODUCED:
             hit = self._folder.hits / f"{Crash.id}-death-{task.number}-{unit}.json"
             self._folder.save_hit(recorded(Path(os.devnull), task.stream, unit, f"{FATAL}{died.how}"), hit)
-            file = self._folder.spool / f"autopsy-{task.number}.jsonl"
+            file = self._folder.spool / f"reproduce-{task.number}.jsonl"
             death = _Death(task.stream, unit, died.how, file, hit)
             alike.append(death)
             self._waiting.append(death)
             return
         first = alike[0]
         if isinstance(first, Finding):
-            self._keeper.hit_again(first)
+            self._triage.hit_again(first)
         else:
             first.hits += 1
 
     def done(self, task: Task, how: str) -> None:
-        """An autopsy has ended; how: what its worker died of, "" if it did not."""
+        """An attempt has ended; how: what its worker died of, "" if it did not."""
         death = self._under_way.pop(task.number)
         death.tried += 1
         death.died += how == death.how
@@ -127,7 +128,7 @@ class Autopsies:
         signature = signature_of(found)
         if not death.died:
             signature = replace(signature, operation="unknown")
-        finding = self._keeper.file(
+        finding = self._triage.file(
             Symptom(signature),
             found,
             found,
@@ -138,11 +139,11 @@ class Autopsies:
         if finding is not None:
             if finding.hits == death.hits:
                 self._show.filed(finding, first=True)
-            self._keeper.without_device(finding)
+            self._triage.without_device(finding)
             # What dies every time is shrunk in forked processes; what hangs would cost seconds for each of hundreds.
             sure = death.died == REPLAYS and finding.counterexample == found and len(found.operations) > 1
             if sure and not devices and not death.how.startswith("hung"):
-                self._keeper.reduce(finding)
+                self._triage.reduce(finding)
             for alike in self._alike.values():
                 alike[:] = [finding if one is death else one for one in alike]
         forget(death.hit)

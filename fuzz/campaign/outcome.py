@@ -19,21 +19,21 @@ from ..findings.signature import Signature
 from ..findings.store import Finding
 from ..runs.counterexample import versions
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, NOTHING, ONLY_KNOWN, VIOLATION
+from .executor import Hit
 from .plans import CampaignPlan
-from .supervisor import Died
-from .worker import Hit, Stream
+from .tasks import Died, Stream
 
 __all__ = ["CampaignResult", "Figures", "Show"]
 
 
 class Show(Protocol):
-    """Is told what happens, and shows it or not."""
+    """Is told what happens, and shows it or not. after: about how many operations had been done by then."""
 
     def began(self, plan: CampaignPlan, adopted: int) -> None: ...
 
     def progress(self, figures: Figures) -> None: ...
 
-    def found(self, hit: Hit, stream: Stream | None) -> None: ...
+    def found(self, hit: Hit, stream: Stream | None, after: int) -> None: ...
 
     def filed(self, finding: Finding, first: bool) -> None: ...
 
@@ -60,8 +60,8 @@ class Figures:
 class CampaignResult:
     """How it ended. `status` is an exit status; `findings` those that were hit, `fixed` what the baseline knows and no
     longer fails, `still` what it knows and was not met, though it fails, `unsaved` counterexamples that no disk would
-    take, as text, `command` what a person types to repeat the campaign, `stopped` why it ended before its time, if it
-    did."""
+    take, as text, `traces` the figures of each target's request trace, `command` what a person types to repeat the
+    campaign, `stopped` why it ended before its time, if it did."""
 
     plan: CampaignPlan
     status: int = CLEAN
@@ -80,6 +80,7 @@ class CampaignResult:
     unsaved: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    traces: dict[str, dict[str, Any]] = field(default_factory=dict)
     complaint: str = ""
     command: str = ""
     stopped: str = ""
@@ -158,6 +159,7 @@ class CampaignResult:
             "targets": list(plan.targets),
             "seed": plan.seed,
             "profile": plan.profile,
+            "in_process": plan.in_process,
             "workers": plan.processes,
             "budget_seconds": plan.budget,
             "seconds": round(self.seconds, 3),
@@ -174,7 +176,7 @@ class CampaignResult:
             "coverage": tally.coverage.to_json(),
             "coverage_sampled": SAMPLED,
             "timeline": self.timeline,
-            "trace": None,
+            "trace": next(iter(self.traces.values()), None),
             "findings": [finding.to_json() for finding in self.findings],
             "fixed": [str(signature) for signature in self.fixed],
             "known_not_met": [str(signature) for signature in self.still],

@@ -1,9 +1,10 @@
 """What a campaign is to do: targets x properties x engines x configurations x a time budget.
 
-From a TOML file (`commit`, `nightly` and `soak` are ready ones, in `fuzz/campaigns`), with flags that overrule it.
+From a TOML file (`commit`, `nightly` and `soak` are ready ones, in `fuzz/campaign/ready`), with flags
+that overrule it.
 docs/campaigns.md is the reference of the file's keys.
 
-This room may not know: how a campaign runs, the command line.
+A plan says nothing of how it is carried out.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from reference import PROPERTIES
 from ..engines.registry import ENGINES, UnknownEngine, engine_of, planned
 from ..engines.walk import Limits
 from ..runs.values import Judging
-from .worker import Stream
+from .tasks import Stream
 
 __all__ = [
     "READY",
@@ -35,6 +36,8 @@ __all__ = [
     "ready",
     "seconds_of",
 ]
+
+_ROUND = 5.0
 
 FOLDER = Path(__file__).parent / "ready"
 
@@ -49,6 +52,7 @@ class BadPlan(ValueError):
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One of the configurations: how to judge and how large pools are. share: its part of the time, beside the others'.
+    name: part of its streams' seed (see `CampaignPlan.streams`); a plan's only configuration may have none.
 
     The bounds are the walk's; Hypothesis draws its own pools, of up to 64 blocks.
     """
@@ -85,7 +89,8 @@ class CampaignPlan:
     engines: by name, the part of the time that each gets. properties: those whose violations count. workers: 0 for one
     a core. devices: a value of CUDA_VISIBLE_DEVICES for each worker; then one worker for each. hang: how long a worker
     may say nothing. database: a folder or a Redis (redis://host:port/0) in which Hypothesis keeps what it finds, for
-    all workers; "": none. max_findings: so many new ones end the campaign; 0: its budget alone does.
+    all workers; "": none. max_findings: so many new ones end the campaign; 0: its budget alone does. in_process: no
+    worker processes; all is done in this one.
     """
 
     name: str = "custom"
@@ -107,14 +112,25 @@ class CampaignPlan:
     max_states: int = 3000
     max_findings: int = 0
     keep: Keep = Keep()
+    in_process: bool = False
 
     @property
     def processes(self) -> int:
-        return len(self.devices) or self.workers or os.cpu_count() or 1
+        return 1 if self.in_process else len(self.devices) or self.workers or os.cpu_count() or 1
+
+    @property
+    def round(self) -> float:
+        """Seconds in which each stream has a turn of its part, where this process alone takes turns; 0 where workers
+        have turns of a few seconds each."""
+        return min(_ROUND, self.budget / 2) if self.in_process else 0.0
 
     def streams(self) -> list[tuple[Stream, float]]:
         """Each engine on each target under each configuration, and its part of the time. An engine that runs once does
-        so under the first configuration; those that run on kernels are left out where there are none."""
+        so under the first configuration; those that run on kernels are left out where there are none.
+
+        A stream's seed is the plan's, target and configuration: "7/kvcore/blind". A configuration without a name adds
+        nothing: the seed is the plan's own, and a run on one core does the same operations as on another.
+        """
         found = []
         for target in self.targets:
             for variant in self.configurations:
@@ -128,7 +144,7 @@ class CampaignPlan:
                                 target,
                                 engine,
                                 variant.name,
-                                f"{self.seed}/{target}/{variant.name}",
+                                f"{self.seed}/{target}/{variant.name}" if variant.name else self.seed,
                                 variant.judging(self.kernels if kind.kernels else ""),
                                 variant.limits(),
                                 self.profile,
@@ -187,6 +203,8 @@ def checked(plan: CampaignPlan) -> CampaignPlan:
             raise BadPlan(f"{missing}, or leave it out of [engines]")
     if "://" in plan.database and find_spec("redis") is None:
         raise BadPlan("a database in a Redis is an extra: pip install 'kvcore[redis]', or give a folder, or none")
+    if plan.in_process and (plan.devices or plan.workers > 1):
+        raise BadPlan("in_process is without workers: leave out workers and devices, or in_process")
     if not plan.streams():
         raise BadPlan(f"no engine has a part of the time; give one of {', '.join(ENGINES)} a number above 0")
     return plan
@@ -256,6 +274,12 @@ def _database(key: str, value: Any) -> str:
 def _without_password(url: str) -> str:
     head, at, host = url.rpartition("@")
     return f"{head.rpartition(':')[0]}:***@{host}" if at and "://" in url else url
+
+
+def _truth(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadPlan(f"{key} = {value!r} is not true or false")
+    return value
 
 
 def _number(key: str, value: Any) -> int:
@@ -355,6 +379,7 @@ _KEYS: dict[str, Any] = {
     "memory": _size,
     "max_states": _number,
     "max_findings": _number,
+    "in_process": _truth,
     "keep": lambda key, value: _table(Keep, key, value),
 }
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from .worker import Stream, Task
+from .tasks import Stream, Task
 
-__all__ = ["Agenda"]
+__all__ = ["Queue"]
 
 
-class Agenda:
+class Queue:
     """What is to be done besides hunting, and what is being done. folder: where tasks write their hits.
 
     first: hits of kinds that are not known yet, and what the baseline knows. rest: hits of known kinds. lost: their

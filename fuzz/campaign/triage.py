@@ -6,7 +6,7 @@ and then one of those is settled all the same, in case another bug looks alike a
 what the folder has, is replayed; what was found on a device is replayed without one.
 
 This room may not know: which task is next, streams' parts, how workers are run; what it wants done it puts on the
-agenda, and is told what came of it.
+queue, and is told what came of it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,17 @@ from ..findings.signature import Signature, Symptom, signature_of
 from ..findings.store import Finding, Findings
 from ..runs.counterexample import Counterexample, write
 from ..runs.isolated import FATAL, NOT_RUN, Replayed
+from .executor import Hit, Settled, TaskResult
 from .folder import Folder, forget
 from .outcome import CampaignResult, Show
-from .queue import Agenda
-from .worker import Hit, Settled, Stream, Task, TaskResult, unsettled
+from .queue import Queue
+from .spool import unsettled
+from .tasks import Stream, Task
 
-__all__ = ["KINDS", "Keeper"]
+__all__ = ["KINDS", "Triage"]
 
 KINDS = ("settle", "reduce", "verify", "interpret")
-"""Tasks that the keeper asks for, and is given back."""
+"""Tasks that the triage asks for, and is given back."""
 
 _AGAIN = 4
 """From the 4th hit of a kind on, then from the 16th, the 64th, ..., one is settled although its kind is known: another
@@ -52,7 +54,7 @@ class _Kind:
     finding: Finding | None = None
 
 
-class Keeper:
+class Triage:
     """Of one campaign's findings."""
 
     def __init__(
@@ -60,14 +62,14 @@ class Keeper:
         findings: Findings,
         baseline: Baseline,
         folder: Folder,
-        agenda: Agenda,
+        queue: Queue,
         result: CampaignResult,
         show: Show,
     ) -> None:
         self._findings = findings
         self._baseline = baseline
         self._folder = folder
-        self._agenda = agenda
+        self._queue = queue
         self._result = result
         self._show = show
         self._kinds: dict[Signature, _Kind] = {}
@@ -89,7 +91,7 @@ class Keeper:
 
     def verify(self) -> None:
         """Have replayed what was found before. Raises OSError."""
-        first, make = self._agenda.first, self._agenda.make
+        first, make = self._queue.first, self._queue.make
         for id, entry in sorted(self._baseline.entries.items()):
             path = write(entry.counterexample, self._folder.spool / "baseline" / f"{id}.json")
             first.append(make("verify", None, path=str(path), key=id))
@@ -108,14 +110,14 @@ class Keeper:
 
     def end(self) -> None:
         """Whatever was not settled in time is kept as it was found."""
-        for task in self._agenda.running:
-            if task.kind in ("hunt", "autopsy"):
+        for task in self._queue.running:
+            if task.kind in ("hunt", "reproduce"):
                 self.collect(task)
-        running = [task for task in self._agenda.running if task.kind == "settle"]
-        for task in (*running, *self._agenda.first):
+        running = [task for task in self._queue.running if task.kind == "settle"]
+        for task in (*running, *self._queue.first):
             if task.number in self._settles:
                 self._file_as_found(task, "there was no time to shrink or replay it")
-        for task in self._agenda.rest:
+        for task in self._queue.rest:
             forget(self._settles.pop(task.number)[0].path)
 
     def judge(self) -> None:
@@ -141,17 +143,17 @@ class Keeper:
             return
         if hit.inline is not None:
             self._folder.full(hit.error)
-            path = self._folder.hits / f"{hit.key.property_id}-saved-{self._agenda.number}-{hit.unit}.json"
+            path = self._folder.hits / f"{hit.key.property_id}-saved-{self._queue.number}-{hit.unit}.json"
             hit = replace(hit, path=self._folder.save_hit(hit.inline, path))
         kind = self._kinds.setdefault(hit.key, _Kind())
         kind.count += 1
-        task = self._agenda.make("settle", None, path=hit.path)
+        task = self._queue.make("settle", None, path=hit.path)
         if kind.finding is not None:
             self.hit_again(kind.finding)
             if hit.path and kind.count >= kind.again:
                 while kind.again <= kind.count:
                     kind.again *= _AGAIN
-                self._settle(task, hit, before, self._agenda.rest)
+                self._settle(task, hit, before, self._queue.rest)
             else:
                 forget(hit.path)
         elif kind.settling:
@@ -159,8 +161,8 @@ class Keeper:
             forget(hit.path)
         elif hit.path:
             kind.settling = True
-            self._settle(task, hit, before, self._agenda.first)
-            self._show.found(hit, stream)
+            self._settle(task, hit, before, self._queue.first)
+            self._show.found(hit, stream, before + hit.operations)
         else:
             kind.waiting += 1  # seen before in that worker, which has written it down then
 
@@ -342,4 +344,4 @@ class Keeper:
         self._ask("reduce", finding)
 
     def _ask(self, kind: str, finding: Finding) -> None:
-        self._agenda.first.append(self._agenda.make(kind, None, path=str(finding.path), key=finding.signature.id))
+        self._queue.first.append(self._queue.make(kind, None, path=str(finding.path), key=finding.signature.id))

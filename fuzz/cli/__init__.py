@@ -32,7 +32,7 @@ app = typer.Typer(
     "Examples:\n\n"
     "  python -m fuzz run --budget 10m\n\n"
     "  python -m fuzz run --campaign nightly --out night\n\n"
-    "  python -m fuzz replay fuzz-out/findings/OWNERSHIP-1.json\n\n"
+    "  python -m fuzz replay fuzz-out/findings/OWNERSHIP-1a2b3c4d/counterexample.json\n\n"
     "  python -m fuzz explore --blocks 3 --block-size 1 --max-tokens 2\n\n"
     "  python -m fuzz trace --block-size 16 --num-blocks 512\n\n"
     "  python -m fuzz audit --bug NV-1\n\n"

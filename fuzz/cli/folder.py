@@ -37,7 +37,7 @@ def _summary(out: Path) -> dict[str, Any]:
         if data["schema"] != 2:
             raise ValueError(f"its schema is {data['schema']}: it is of a run without --campaign or --workers")
     except (OSError, ValueError, KeyError, TypeError) as error:
-        usage(f"{path}: not the summary of a campaign ({error}); run one with `python -m fuzz run --campaign NAME`")
+        usage(f"{path}: not the summary of a campaign ({error}); run one with `python -m fuzz run`")
     assert isinstance(data, dict)
     return data
 
@@ -71,10 +71,10 @@ def accept(
         finding.status = KNOWN
         findings.write(finding)
     fixed = [] if only else summary["fixed"]
-    mended = [id for id, entry in known.entries.items() if str(entry.signature) in fixed]
-    known.mend(mended)
+    gone = [id for id, entry in known.entries.items() if str(entry.signature) in fixed]
+    known.note_fixed(gone)
     known.write(path)
-    console.print(f"{len(accepted)} accepted as known, {len(mended)} noted as fixed: {path}", soft_wrap=True)
+    console.print(f"{len(accepted)} accepted as known, {len(gone)} noted as fixed: {path}", soft_wrap=True)
 
 
 def promoted(
@@ -90,7 +90,7 @@ def promoted(
 
     Examples:
 
-      python -m fuzz promote fuzz-out/findings/OWNERSHIP-1a2b3c4d --name stale_mapping --note "mended in 3f2a"
+      python -m fuzz promote fuzz-out/findings/OWNERSHIP-1a2b3c4d --name stale_mapping --note "fixed in 3f2a"
 
       python -m fuzz promote OWNERSHIP-1.json --to tests/regressions
     """
@@ -98,7 +98,7 @@ def promoted(
         path = promote(finding, to, target, name, note)
     except NotAFinding as error:
         usage(str(error))
-    console.print(f"{path}: replayed by `make test`, and red until the bug is mended", soft_wrap=True)
+    console.print(f"{path}: replayed by `make test`, and red until the bug is fixed", soft_wrap=True)
 
 
 def tidy(
@@ -150,7 +150,7 @@ def report(
         raise typer.Exit(CLEAN)
     path = out / "history.sqlite"
     if not path.exists():
-        usage(f"{path}: there is no history; campaigns (`python -m fuzz run --campaign NAME`) write it")
+        usage(f"{path}: there is no history; campaigns (`python -m fuzz run`) write it")
     try:
         rows = History(path).campaigns(last)
     except (OSError, BadHistory) as error:

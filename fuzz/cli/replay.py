@@ -53,7 +53,7 @@ def replay(
 
     Examples:
 
-      python -m fuzz replay fuzz-out/findings/OWNERSHIP-1.json
+      python -m fuzz replay fuzz-out/findings/OWNERSHIP-1a2b3c4d/counterexample.json
 
       python -m fuzz replay incident.jsonl --quiet --shrink least.json
 

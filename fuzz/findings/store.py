@@ -1,4 +1,4 @@
-"""A folder of findings, one directory each, that survives whatever wrote it.
+"""A folder of findings, one directory each. It survives the process that writes it.
 
     findings/OWNERSHIP-1a2b3c4d/
         counterexample.json   shrunk; `python -m fuzz replay` reads it
@@ -9,7 +9,7 @@
         state.txt             each operation up to the violation, with the blocks
         README.md             all of this for a person
 
-The counterexample is written first: a directory with nothing but that is a finding, too.
+The counterexample is written first. A directory with only that is a finding, too.
 """
 
 from __future__ import annotations
@@ -125,6 +125,7 @@ class Finding:
                 {
                     "signature": variant.signature.to_json(),
                     "said": str(variant.signature),
+                    "file": self.variant_path(variant.signature).relative_to(self.directory.parent).as_posix(),
                     "replay": f"python -m fuzz replay {self.variant_path(variant.signature)}",
                 }
                 for variant in self.variants
@@ -223,7 +224,7 @@ class Findings:
         self.write(finding)
 
     def hit(self, finding: Finding, hits: int, seed: str = "") -> None:
-        """It was hit so often again. `write` has yet to be called."""
+        """It was hit so often again. Call `write` afterwards."""
         finding.hits += hits
         finding.total += hits
         finding.last_seen = self._now.isoformat(timespec="seconds")

@@ -27,10 +27,13 @@ import pytest
 
 from fuzz.campaign import cluster as cluster_module
 from fuzz.campaign.cluster import Cluster, RayWorkers, connected
+from fuzz.campaign.executor import Done, Executor, ExecutorLost, TaskResult
 from fuzz.campaign.outcome import CampaignResult
 from fuzz.campaign.plans import BadPlan, CampaignPlan, checked, overruled
-from fuzz.campaign.supervisor import Died, Done, Executor, ExecutorLost, Workers
-from fuzz.campaign.worker import Spool, Stream, Task, TaskResult, perform_task
+from fuzz.campaign.spool import Spool
+from fuzz.campaign.supervisor import Workers
+from fuzz.campaign.tasks import Died, Stream, Task
+from fuzz.campaign.worker import main, perform_task
 from fuzz.runs.counterexample import read
 from fuzz.tests.test_campaigns import ROOT, WALK, WITH_DEADLY, Told, fuzz, night, until
 
@@ -79,11 +82,13 @@ def on(
     """A campaign whose two workers are on the cluster, and these."""
     made: list[Any] = []
 
-    def executor(plan: CampaignPlan, _: Path) -> Executor:
+    plan = replace(plan, workers=2)
+
+    def executor(*_: Any) -> Executor:
         made.append(Watched(cluster, plan.processes, time.monotonic, memory=plan.memory, hang=plan.hang, at=at))
         return made[0]
 
-    return night(out, replace(plan, workers=2), told, executor=executor), made[0]
+    return night(out, plan, told, executor=executor), made[0]
 
 
 def left_behind() -> list[Path]:
@@ -327,7 +332,7 @@ def _answers(port: int) -> bool:
 @contextmanager
 def worker(folder: Path) -> Iterator[Callable[[Stream], TaskResult]]:
     """A worker process of its own, which does the first unit of streams."""
-    with Workers(1, folder, time.monotonic) as workers:
+    with Workers(1, folder, time.monotonic, main) as workers:
 
         def hunt(stream: Stream) -> TaskResult:
             number = next(numbers)

@@ -15,6 +15,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fuzz.cli import app, replay
+from fuzz.engines.registry import ENGINES
+from fuzz.traces.reading import formats
 from properties.operations import OPERATIONS
 from reference import PROPERTIES
 
@@ -70,6 +72,14 @@ def test_every_command_is_described() -> None:
     page = _read("docs/commands.md")
     command: Any = typer.main.get_command(app)
     assert [name for name in command.commands if f"`{name}`" not in page] == []
+
+
+def test_every_engine_make_target_and_trace_format_is_described() -> None:
+    page = _read("docs/commands.md")
+    assert [name for name in ENGINES if f"| `{name}` |" not in page] == []
+    assert [name for name in formats() if name not in page.lower()] == []
+    targets = set(re.search(r"^\.PHONY: (.*)$", _read("Makefile"), re.MULTILINE)[1].split()) - {"help", "lint", "unit"}  # type: ignore[index]
+    assert sorted(name for name in targets if f"`{name}`" not in page) == []
 
 
 def test_the_file_format_page_names_every_operation() -> None:

@@ -193,7 +193,7 @@ def test_another_way_to_meet_a_bug_joins_its_finding_and_is_kept(tmp_path: Path)
     assert {one.signature for one in by_files.symptoms} == {signature_of(one) for one in (FOUND, LATER, third)}
 
 
-def test_nothing_new_joins_what_was_mended(tmp_path: Path) -> None:
+def test_nothing_new_joins_what_was_fixed(tmp_path: Path) -> None:
     _file(Findings(tmp_path, Keep(), NOW), status=FIXED)
     findings = Findings(tmp_path, Keep(), NOW)
     assert _file(findings, LATER).directory.name == signature_of(LATER).name
@@ -253,7 +253,7 @@ def test_a_baseline_keeps_its_bytes_and_tells_the_four_statuses(tmp_path: Path) 
     assert baseline.status(symptom) == (NEW, "")
     baseline.accept([symptom], FOUND)
     assert baseline.status(symptom) == (KNOWN, id)
-    baseline.mend([id])
+    baseline.note_fixed([id])
     assert baseline.status(symptom) == (REGRESSED, id)
     path = baseline.write(tmp_path / "baseline.json")
     before = path.read_bytes()
@@ -263,21 +263,21 @@ def test_a_baseline_keeps_its_bytes_and_tells_the_four_statuses(tmp_path: Path) 
     assert Baseline.load(tmp_path / "none.json") == Baseline()
 
 
-def test_another_way_to_meet_a_known_bug_is_known_until_that_is_mended(tmp_path: Path) -> None:
+def test_another_way_to_meet_a_known_bug_is_known_until_that_is_fixed(tmp_path: Path) -> None:
     baseline = Baseline()
     symptom, other = symptom_of(FOUND), symptom_of(LATER)
     baseline.accept([symptom], FOUND)
     assert baseline.status(other) == (KNOWN, symptom.signature.id)
     assert baseline.status(symptom_of(unlike())) == (NEW, "")
-    assert baseline.status(other, mended=[symptom.signature.id]) == (NEW, ""), "the known one runs clean by now"
-    baseline.mend([symptom.signature.id])
-    assert baseline.status(other) == (NEW, ""), "what is only akin to a mended one may be anything"
+    assert baseline.status(other, fixed=[symptom.signature.id]) == (NEW, ""), "the known one runs clean by now"
+    baseline.note_fixed([symptom.signature.id])
+    assert baseline.status(other) == (NEW, ""), "what is only akin to a fixed one may be anything"
 
     baseline.accept([other], LATER, known_as=symptom.signature.id)
     (entry,) = Baseline.load(baseline.write(tmp_path / "baseline.json")).entries.values()
     assert (entry.signature, entry.counterexample) == (symptom.signature, FOUND), "one entry, and its own operations"
     assert entry.symptoms == (symptom, other)
-    baseline.mend([symptom.signature.id])
+    baseline.note_fixed([symptom.signature.id])
     assert baseline.status(other) == (REGRESSED, symptom.signature.id), "it was accepted in this way"
 
 

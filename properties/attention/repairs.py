@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 from triton.runtime import interpreter as _interpreter  # type: ignore[import-untyped,unused-ignore]
 
+from ..stack import with_room
 from .memos import MEMOS
 
 __all__ = ["DOTS", "Unrepaired", "fused", "install", "installed", "narrow", "sequential", "uninstall", "widen"]
@@ -108,13 +109,13 @@ def _convert(source: Any, target: Any, *, towards_zero: bool = False) -> Any:
 
 
 def _cast_impl(self: Any, src: Any, dst_type: Any) -> Any:
-    mended = _convert(src, dst_type)
-    return _stock("cast_impl")(self, src, dst_type) if mended is None else mended
+    repaired = _convert(src, dst_type)
+    return _stock("cast_impl")(self, src, dst_type) if repaired is None else repaired
 
 
 def _create_fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
-    mended = _convert(src, dst_type, towards_zero=rounding_mode == _I._ir.ROUNDING_MODE.RTZ)
-    return _stock("create_fp_to_fp")(self, src, dst_type, rounding_mode) if mended is None else mended
+    repaired = _convert(src, dst_type, towards_zero=rounding_mode == _I._ir.ROUNDING_MODE.RTZ)
+    return _stock("create_fp_to_fp")(self, src, dst_type, rounding_mode) if repaired is None else repaired
 
 
 # ---- dots
@@ -342,7 +343,7 @@ def _run_grid(self: Any, *args: Any, **kwargs: Any) -> Any:
     outer, _launch = _launch, _Launch()
     try:
         with np.errstate(all="ignore"):  # a GPU says nothing when a number overflows, and poison is meant to be read
-            return _stock("__call__", _I.GridExecutor)(self, *args, **kwargs)
+            return with_room(_stock("__call__", _I.GridExecutor), self, *args, **kwargs)
     except _I.InterpreterError as error:
         # Each call of a helper wraps the error once more; what was refused should be the first thing to read.
         cause: BaseException | None = error
