@@ -198,6 +198,7 @@ class ByStep:
         findings: Findings,
     ) -> None:
         self._size = policy.block_size
+        self._caching = policy.caching
         self._complete = policy.complete
         self._windowed = policy.windowed
         self._null = policy.null_block
@@ -312,7 +313,7 @@ class ByStep:
 
     def due_hits(self, sequence: Sequence) -> list[list[int]]:
         """For each group, the blocks that must be hit: also for what was appended, or named, before the first step."""
-        if not sequence.admitted:
+        if self._caching and not sequence.admitted:
             size, num_full = self._size, sequence.num_named // self._size
             for table in sequence.tables:
                 for at in range(len(table.histories) - 1, num_full):
