@@ -27,13 +27,11 @@ from ..runs.forked import Deaths, forked
 from ..runs.isolated import INTERPRETED, replayed
 from ..runs.perform import LONG, Run, perform
 from ..show.timeline import Timeline
-from .executor import Settled, TaskResult
+from .executor import REPLAYS, Settled, TaskResult
 from .spool import Says
 from .tasks import Task
 
-__all__ = ["REPLAYS", "interpret", "reduce", "settle", "settle_task", "verify"]
-
-REPLAYS = 3
+__all__ = ["interpret", "reduce", "settle", "settle_task", "verify"]
 
 
 def settle_task(task: Task, result: TaskResult, says: Says) -> None:
