@@ -28,9 +28,10 @@ from properties.operations import Operation
 from reference import PROPERTIES
 
 from ..campaign.plans import Keep
-from ..runs.counterexample import Counterexample, Unreadable, read, write
+from ..runs.counterexample import Unreadable, read, write
 from ..runs.files import put
 from ..runs.isolated import CLEAN, NOT_RUN, OTHER, SAME, Replayed
+from ..runs.values import Counterexample
 from ..show.timeline import describe
 from .baseline import FIXED, KNOWN, NEW, REGRESSED
 from .signature import Signature, Symptom, akin, signature_of, symptom_of

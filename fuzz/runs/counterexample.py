@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from properties.operations import SCHEMA, Configuration, Malformed, Operation, decode, encode
+from properties.operations import SCHEMA, Configuration, Malformed, decode, encode
 
 from .files import put
 from .values import Counterexample, Judging, versions
@@ -152,12 +152,3 @@ def _lines_of_operations(text: str) -> Iterator[int]:
             return
         yield text.count("\n", 0, at) + 1
         at = decoder.raw_decode(text, at)[1]
-
-
-def names(operations: Sequence[Operation]) -> list[str]:
-    """Request ids in the order of their first appearance. O(operations)."""
-    seen: dict[str, None] = {}
-    for operation in operations:
-        for request in operation.requests():
-            seen.setdefault(request)
-    return list(seen)

@@ -17,7 +17,7 @@ from properties.session import Session
 from properties.target import TargetFactory
 from properties.targets import load_kernels
 
-__all__ = ["Counterexample", "Judging", "kernel_laws", "versions"]
+__all__ = ["Counterexample", "Judging", "kernel_laws", "names", "versions"]
 
 
 @functools.cache
@@ -90,3 +90,12 @@ def versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def names(operations: Sequence[Operation]) -> list[str]:
+    """Request ids in the order of their first appearance. O(operations)."""
+    seen: dict[str, None] = {}
+    for operation in operations:
+        for request in operation.requests():
+            seen.setdefault(request)
+    return list(seen)

@@ -21,7 +21,8 @@ from fuzz.campaign.plans import READY, BadPlan, CampaignPlan, Keep, known_keys, 
 from fuzz.findings.baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
 from fuzz.findings.signature import Symptom, akin, divergence, signature_of, symptom_of
 from fuzz.findings.store import Finding, Findings
-from fuzz.runs.counterexample import Counterexample, read
+from fuzz.runs.counterexample import read
+from fuzz.runs.values import Counterexample
 from fuzz.show.page import render
 from properties.operations import Allocate, Complete, Configuration, Dispatch, Free, Lookup, Operation
 from properties.state_coverage import STATES
