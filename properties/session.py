@@ -128,6 +128,8 @@ class Session:
         self._batches = Capability.BATCH in self.capabilities
         self._overlaps = Capability.OVERLAP in self.capabilities
         self._refuses = Capability.REFUSES in self.capabilities
+        self._fills = Capability.FILL in self.capabilities
+        self._matching = Capability.MATCH in self.capabilities
         self._bind()
         for begun in _watchers:
             begun(self, None)
@@ -219,7 +221,7 @@ class Session:
             raise Release(f"all is freed and completed, and {blocks.capacity - blocks.available} blocks are still held")
         if Capability.INSPECT in self.capabilities:
             free, cached, active = self.see(self.target.counts)
-            if free + cached != blocks.capacity or active != len(blocks.references) - blocks.capacity:
+            if free + cached != blocks.capacity or active != blocks.num_blocks - blocks.capacity:
                 raise Release(
                     f"all is freed and completed; the core counts {free} free, {cached} cached, {active} active"
                 )
@@ -265,7 +267,7 @@ class Session:
         judge = self.judge
         due = judge.before_allocate(request, tokens, namespace)
         handle = None
-        if operation.match is not None and Capability.MATCH not in self.capabilities:
+        if operation.match is not None and not self._matching:
             self._skip("a match not passed on: no capability MATCH")  # the operation itself is applied
         elif operation.match is not None and operation.match in self._matches:
             matched, space, handle = self._matches[operation.match]
@@ -282,7 +284,7 @@ class Session:
 
     def _append(self, operation: Append) -> Outcome:
         request, tokens = operation.request, operation.tokens
-        if Capability.FILL not in self.capabilities and UNKNOWN in tokens:
+        if not self._fills and UNKNOWN in tokens:
             return self._skip("no capability FILL")
         due = self.judge.before_append(request, tokens)
         _, refusal = self._call(operation, due, self.target.append, request, tokens)
@@ -313,7 +315,7 @@ class Session:
             if refusal.detail in NO_ROOM:
                 self.judge.no_room(due)
             return refusal
-        tables = [self.see(self.target.table, request) for request in due.tables[: len(view.starts)]]
+        tables = self._tables(due.tables[: len(view.starts)]) if due.tables else ()
         arrays = self.see(view.arrays) if self._batches and view.arrays is not None else None
         step = self.judge.after_dispatch(due, view.starts, tables, view.copies, arrays)
         self.steps[operation.step] = (step, view.handle)
@@ -330,7 +332,7 @@ class Session:
         _, refusal = self._call(operation, due, self.target.complete, handle)
         if refusal:
             return refusal
-        self.judge.after_complete(due, [self.see(self.target.table, request) for request in due.tables])
+        self.judge.after_complete(due, self._tables(due.tables) if due.tables else ())
         # A few are kept, so that completing twice can be tried.
         self._completed.append(operation.step)
         if len(self._completed) > 4:
@@ -405,6 +407,9 @@ class Session:
             return look(*values)
         except Exception as error:
             raise Crash(f"{look.__name__} ended in {type(error).__name__}: {error}") from error
+
+    def _tables(self, requests: Sequence[str]) -> Sequence[list[int]]:
+        return [self.see(self.target.table, request) for request in requests]
 
     def _wrong_refusal(self, kind: str, expected: str | None, error: Exception) -> None:
         if kind == OUT_OF_BLOCKS and expected in NO_ROOM and Capability.ERRORS not in self.capabilities:
