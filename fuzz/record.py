@@ -41,7 +41,7 @@ from properties.operations import (
 from properties.target import Found, Numbers, StepView, Target
 from reference.sequence import MAX_TOKEN
 
-from .runs.counterexample import versions
+from .runs.values import versions
 
 __all__ = ["Recorder"]
 

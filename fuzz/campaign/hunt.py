@@ -18,7 +18,8 @@ from ..engines.engine import Assignment, with_violation
 from ..engines.registry import engine_of
 from ..findings.signature import Signature, signature_of
 from ..runs.counterexample import Counterexample, write
-from ..runs.perform import LONG, kernel_laws, perform
+from ..runs.perform import LONG, perform
+from ..runs.values import kernel_laws
 from .executor import Hit, TaskResult
 from .spool import Says
 from .tasks import Stream, Task

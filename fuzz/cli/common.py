@@ -24,10 +24,9 @@ from properties.operations import Configuration
 from properties.target import Capability, TargetFactory
 from properties.targets import UnknownTarget, load
 
-from ..runs.counterexample import Counterexample
-from ..runs.perform import kernel_laws
 from ..runs.quantities import bytes_of, seconds_of
 from ..runs.status import USAGE
+from ..runs.values import Counterexample, kernel_laws
 from ..show.timeline import describe
 from ..traces.reading import BUILT_IN, read_trace
 from ..traces.request import Request, TraceError

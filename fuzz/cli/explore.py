@@ -21,8 +21,8 @@ from ..explore.search import Explored, Plan
 from ..explore.search import explore as explore_space
 from ..explore.space import KINDS, BadSpace, Space
 from ..explore.store import CannotResume
-from ..runs.perform import Judging
 from ..runs.status import CLEAN, HARNESS
+from ..runs.values import Judging
 from .common import (
     Interruptible,
     OutsideOption,

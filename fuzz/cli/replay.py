@@ -19,9 +19,10 @@ from properties.target import TargetFactory
 
 from ..findings.shrink import shrink
 from ..runs.bisect import bisected
-from ..runs.counterexample import Counterexample, Unreadable, read, versions, write
+from ..runs.counterexample import Unreadable, read, write
 from ..runs.perform import Run, perform
 from ..runs.status import CLEAN, NOTHING, VIOLATION
+from ..runs.values import Counterexample, versions
 from ..show.timeline import Timeline
 from .common import console, duration, factory_of, show_counterexample, usage
 

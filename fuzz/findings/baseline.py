@@ -20,8 +20,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..runs.counterexample import Counterexample, Unreadable, as_text, parsed
+from ..runs.counterexample import Unreadable, as_text, parsed
 from ..runs.files import put
+from ..runs.values import Counterexample
 from .signature import Signature, Symptom, akin, symptom_of
 from .statuses import FIXED, KNOWN, NEW, REGRESSED
 

@@ -27,9 +27,10 @@ from typing import Any
 from properties.operations import Operation
 from reference import PROPERTIES
 
-from ..runs.counterexample import Counterexample, Unreadable, read, write
+from ..runs.counterexample import Unreadable, read, write
 from ..runs.files import put
 from ..runs.replayed import CLEAN, NOT_RUN, OTHER, SAME, Replayed
+from ..runs.values import Counterexample
 from ..show.timeline import describe
 from .keep import Keep
 from .signature import Signature, Symptom, akin, signature_of, symptom_of

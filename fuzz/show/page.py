@@ -20,7 +20,7 @@ from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 from reference import PROPERTIES
 
-from ..runs.counterexample import Counterexample
+from ..runs.values import Counterexample
 from .chart import chart, curves, heat, logarithmic, stacks
 from .layout import layout
 from .picture import NotDrawn, picture

@@ -19,7 +19,7 @@ from fuzz.engines.engine import Assignment
 from fuzz.engines.registry import engine_of
 from fuzz.engines.tally import Tally
 from fuzz.runs.counterexample import read
-from fuzz.runs.perform import Judging
+from fuzz.runs.values import Judging
 from properties.targets import load
 
 ROOT = Path(__file__).parents[2]

@@ -16,8 +16,8 @@ from fuzz.campaign.worker import perform_task
 from fuzz.cli import app
 from fuzz.engines.engine import Assignment, Engine, with_violation
 from fuzz.engines.registry import ENGINES, UnknownEngine, audited, engine_of, engines, planned, shares
-from fuzz.runs.counterexample import Counterexample
 from fuzz.runs.perform import perform
+from fuzz.runs.values import Counterexample
 from properties.operations import Allocate, Complete, Configuration, Dispatch, Free, Operation
 
 BROKEN = "fuzz.tests.broken:early"

@@ -29,7 +29,8 @@ from fuzz.explore.search import Explored, Plan, explore
 from fuzz.explore.space import BadSpace, Space
 from fuzz.explore.store import CannotResume
 from fuzz.runs.counterexample import read
-from fuzz.runs.perform import Judging, perform
+from fuzz.runs.perform import perform
+from fuzz.runs.values import Judging
 from fuzz.zoo import find
 from properties.ledger import EVENTS
 from properties.operations import (

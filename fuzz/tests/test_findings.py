@@ -25,7 +25,8 @@ from fuzz.findings.keep import Keep
 from fuzz.findings.signature import Symptom, akin, divergence, signature_of, symptom_of
 from fuzz.findings.statuses import FIXED, KNOWN, NEW, REGRESSED
 from fuzz.findings.store import Finding, Findings
-from fuzz.runs.counterexample import Counterexample, read
+from fuzz.runs.counterexample import read
+from fuzz.runs.values import Counterexample
 from fuzz.show.page import render
 from properties.operations import Allocate, Complete, Configuration, Dispatch, Free, Lookup, Operation
 from properties.state_coverage import STATES

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fuzz.runs.counterexample import Counterexample, read
-from fuzz.runs.perform import Judging
+from fuzz.runs.counterexample import read
+from fuzz.runs.values import Counterexample, Judging
 from fuzz.show.chart import chart, curves, heat, logarithmic, stacks
 from fuzz.show.layout import layout
 from fuzz.show.page import pictured, render, render_history, render_picture

@@ -15,7 +15,7 @@ from fuzz.engines.engine import Assignment
 from fuzz.engines.hypothesis import HypothesisEngine
 from fuzz.engines.swarm import WalkEngine
 from fuzz.engines.tally import Tally
-from fuzz.runs.perform import Judging
+from fuzz.runs.values import Judging
 from properties.ledger import EVENTS
 from properties.targets import load
 from reference import Policy
