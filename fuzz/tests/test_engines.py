@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from fuzz.campaign.plans import BadPlan, CampaignPlan, ready
-from fuzz.campaign.streams import Lanes
+from fuzz.campaign.streams import Streams
 from fuzz.campaign.worker import Task, perform_task
 from fuzz.cli import app
 from fuzz.engines.engine import Assignment, Engine, with_violation
@@ -93,14 +93,14 @@ def test_every_engine_says_what_it_is() -> None:
 def test_an_engine_is_hunted_with_by_its_name_alone(tmp_path: Path) -> None:
     plan = CampaignPlan(engines={"toy": 1.0}, targets=("kvcore",), seed="1")
     ((stream, _),) = plan.streams()
-    lanes = Lanes(plan.streams())
+    streams = Streams(plan.streams())
     units = []
-    while lanes.open:
-        chosen = lanes.next(60.0)
+    while streams.open:
+        chosen = streams.next(60.0)
         task = Task("hunt", len(units), chosen.stream, str(tmp_path), chosen.seconds, chosen.first, chosen.count)
         result = perform_task(task)
         assert not result.error
-        lanes.done(task, result)
+        streams.done(task, result)
         units.append(chosen.first)
         assert result.tally.by_engine["toy"] == 6
     assert units == [0, 1, 2]
