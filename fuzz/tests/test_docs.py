@@ -51,7 +51,8 @@ def test_the_counterexample_in_the_readme_is_a_real_one() -> None:
     shown = _read("README.md").split(f"$ python -m fuzz run --target {stored['target']}\n")[1].split("```")[0]
     headline, _, *operations = _lines(shown)
     assert result.exit_code == 1
-    assert headline == f"{run['property']} {run['message']}"
+    assert headline.startswith(f"new {run['property']}-")
+    assert headline.endswith(f": {run['message']}")
     assert [line.split(maxsplit=1)[1] for line in operations] == [step["operation"] for step in run["steps"]]
 
 
