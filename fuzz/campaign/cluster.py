@@ -11,7 +11,7 @@ again: neither actors nor tasks.
 An actor that dies on a machine that lives is a death like any other; what its process was doing is fetched from there.
 Where a machine is lost, nobody knows: the task is given out once more, and nothing else is lost.
 
-This room may not know: what tasks do, findings, campaigns. Ray is imported only when a cluster is asked for.
+Ray is imported only when a cluster is asked for.
 
 Also imports: ray.
 """

@@ -1,7 +1,7 @@
 """How far a campaign is, in a file that is rewritten every few seconds: if it is cut short, `--resume` goes on from
 there.
 
-This room may not know: how a campaign runs, findings; where a stream is, it is told and tells (`Streams.noted`).
+Where the streams are it is told, and tells (`Streams.noted`).
 """
 
 from __future__ import annotations

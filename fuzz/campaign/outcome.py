@@ -17,6 +17,7 @@ from ..findings.store import Finding
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, NOTHING, ONLY_KNOWN, VIOLATION
 from ..runs.values import versions
 from .plan import CampaignPlan
+from .summary import SCHEMA
 from .tasks import Died
 
 __all__ = ["CampaignResult", "Figures"]
@@ -130,7 +131,7 @@ class CampaignResult:
     def to_json(self) -> dict[str, Any]:
         plan, tally = self.plan, self.tally
         return {
-            "schema": 2,
+            "schema": SCHEMA,
             "name": plan.name,
             "status": self.status,
             "verdict": self.verdict,

@@ -1,7 +1,4 @@
-"""A campaign's tasks: their numbers, those that wait, and those that workers are at.
-
-This room may not know: what comes of a task, findings, the clock.
-"""
+"""A campaign's tasks: their numbers, those that wait, and those that workers are at."""
 
 from __future__ import annotations
 

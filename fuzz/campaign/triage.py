@@ -1,12 +1,11 @@
-"""What becomes of what is found, and of what was known before: hit -> settled -> finding, with its status.
+"""Triage: turns hits into findings, and replays what was known before.
 
 A worker writes the *hit* to the spool before it does anything else with it. The first hit of a kind is *settled* by a
 worker: shrunk, replayed, named; then it is a *finding* with a directory, and later hits of that kind are counted. Now
 and then one of those is settled all the same, in case another bug looks alike at first. What the baseline knows, and
 what the folder has, is replayed; what was found on a device is replayed without one.
 
-This room may not know: which task is next, streams' parts, how workers are run; what it wants done it puts on the
-queue, and is told what came of it.
+What triage wants done it puts on the queue, and it is told what came of it.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from .tasks import Stream, Task
 __all__ = ["KINDS", "Counts", "Tells", "Triage"]
 
 KINDS = ("settle", "reduce", "verify", "interpret")
-"""Tasks that the triage asks for, and is given back."""
+"""Tasks that triage asks for, and is given back."""
 
 _AGAIN = 4
 """From the 4th hit of a kind on, then from the 16th, the 64th, ..., one is settled although its kind is known: another
@@ -75,7 +74,7 @@ class _Kind:
 
 
 class Triage:
-    """Of one campaign's findings."""
+    """Of one campaign."""
 
     def __init__(
         self,

@@ -1,8 +1,5 @@
 """What several commands share: the consoles, options and arguments that are read alike, Ctrl-C, lines that are printed
-alike.
-
-This room may not know: any command.
-"""
+alike."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What is done with a campaign's folder: `accept`, `promote`, `tidy` and `report`.
-
-This room may not know: how a campaign runs; it reads what one has left there.
-"""
+"""What is done with a campaign's folder: `accept`, `promote`, `tidy` and `report`."""
 
 from __future__ import annotations
 
@@ -15,6 +12,7 @@ from rich.table import Table
 
 from ..campaign import ci
 from ..campaign.history import BadHistory, History, bars
+from ..campaign.summary import SCHEMA, BadSummary, read_summary
 from ..findings.baseline import BadBaseline, Baseline
 from ..findings.keep import Keep
 from ..findings.statuses import FIXED, KNOWN, NEW, REGRESSED
@@ -33,15 +31,10 @@ BaselineOption = Annotated[
 
 
 def _summary(out: Path) -> dict[str, Any]:
-    path = out / "summary.json"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["schema"] != 2:
-            raise ValueError(f"its schema is {data['schema']}: it is of a run without --campaign or --workers")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        usage(f"{path}: not the summary of a campaign ({error}); run one with `python -m fuzz run`")
-    assert isinstance(data, dict)
-    return data
+        return read_summary(out / "summary.json")
+    except BadSummary as error:
+        usage(str(error))
 
 
 def accept(
@@ -58,6 +51,8 @@ def accept(
       python -m fuzz accept --out night --baseline fuzz/baseline.json --only 1a2b3c4d
     """
     summary = _summary(out)
+    if summary["schema"] != SCHEMA:
+        usage(f"{out}: of an older version, whose findings have no directories; run the campaign again to accept them")
     path = baseline or out / "baseline.json"
     try:
         known = Baseline.load(path)

@@ -1,7 +1,4 @@
-"""`replay`: a counterexample or a recording, step by step, and shrunk or bisected where that is asked for.
-
-This room may not know: how a replay is done.
-"""
+"""`replay`: a counterexample or a recording, step by step, and shrunk or bisected where that is asked for."""
 
 from __future__ import annotations
 

@@ -179,6 +179,56 @@ def test_what_a_run_leaves_is_taken_by_every_command(tmp_path: Path) -> None:
     assert again.exit_code == 5, again.output
 
 
+def test_a_summary_of_an_older_version_is_shown_and_not_accepted(tmp_path: Path) -> None:
+    """Of a run in one process, before those were campaigns like all others."""
+    old = {
+        "schema": 1,
+        "status": 1,
+        "complaint": "",
+        "target": "kvcore",
+        "seed": "1",
+        "profile": "nightly",
+        "budget_seconds": 9.0,
+        "seconds": 2.0,
+        "operations": 12,
+        "episodes": 1,
+        "timeline": [],
+        "trace": None,
+        "engines": {"walk": {"operations": 12, "seconds": 2.0, "operations_per_second": 6}},
+        "kinds": {},
+        "refused": {},
+        "skipped": {},
+        "properties": {},
+        "sometimes": {},
+        "never_happened": [],
+        "coverage": {},
+        "findings": [
+            {
+                "file": "RELEASE-1.json",
+                "property": "RELEASE",
+                "message": "two blocks are held",
+                "operations": 2,
+                "operations_when_found": 9,
+                "found_after_operations": 12,
+                "engine": "walk",
+                "seed": "1/3",
+                "replay": "python -m fuzz replay RELEASE-1.json",
+                "status": "new",
+                "hits": 1,
+                "replays": "3 of 3",
+            }
+        ],
+        "versions": {},
+    }
+    (tmp_path / "summary.json").write_text(json.dumps(old))
+    shown = fuzz("report", "--out", tmp_path)
+    assert shown.exit_code == 0, shown.output
+    assert "two blocks are held" in shown.output
+    assert fuzz("accept", "--out", tmp_path).exit_code == 2
+    (tmp_path / "summary.json").write_text(json.dumps({**old, "schema": 99}))
+    assert fuzz("report", "--out", tmp_path).exit_code == 2
+
+
 @pytest.mark.parametrize("mode", ["here", "workers"])
 @pytest.mark.parametrize("named", [False, True], ids=["no file", "a file"])
 def test_unit_n_of_a_seed_is_the_same_operations_wherever_it_runs(mode: str, named: bool, tmp_path: Path) -> None:
