@@ -18,33 +18,32 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
+from typing import Protocol
 
-from properties.coverage import KERNELS, unchecked
-from properties.operations import REUSES, Configuration
-from properties.target import Capability
-from properties.targets import load
-from reference import Policy
+from properties.coverage import KERNELS
 
 from ..engines.engine import Clock
 from ..engines.registry import on_kernels
-from ..findings.baseline import NEW, REGRESSED, Baseline
+from ..findings.baseline import Baseline
+from ..findings.statuses import NEW, REGRESSED
 from ..findings.store import Findings
 from ..runs.files import put
 from ..runs.status import CLEAN, HARNESS, NOTHING, ONLY_KNOWN
 from . import ci
+from .checks import checks_of
 from .crashes import Crashes
 from .executor import Done, Executor, ExecutorLost, Making
 from .folder import Folder, taken
 from .history import BadHistory, History
 from .journal import Journal
-from .outcome import CampaignResult, Figures, Show
-from .plans import CampaignPlan
+from .outcome import CampaignResult, Figures
+from .plan import CampaignPlan
 from .queue import Queue
-from .streams import Streams
+from .streams import Streams, streams_of
 from .tasks import Died, Task
-from .triage import KINDS, Triage
+from .triage import KINDS, Tells, Triage
 
-__all__ = ["Campaign"]
+__all__ = ["Campaign", "Show"]
 
 _GRACE = 8.0
 """Seconds after the budget in which workers' tasks may end and hits may still be settled."""
@@ -65,6 +64,16 @@ _INTERPRETING = 60.0
 """Seconds that a replay in the interpreter may take; importing torch is a good part of that."""
 
 
+class Show(Tells, Protocol):
+    """Is told what happens, and shows it or not."""
+
+    def began(self, plan: CampaignPlan, adopted: int) -> None: ...
+
+    def progress(self, figures: Figures) -> None: ...
+
+    def died(self, died: Died) -> None: ...
+
+
 class Campaign:
     """One campaign in one folder. `run` does it."""
 
@@ -81,8 +90,8 @@ class Campaign:
         resume: bool = False,
         command: str = "",
     ) -> None:
-        """clock: where an interruption is raised. executor: makes what the tasks run on (see `executors`). now: for
-        dates in findings and history only. command: what repeats the campaign, for people."""
+        """clock: where an interruption is raised. executor: makes what the tasks run on (see `worker.executor_of`).
+        now: for dates in findings and history only. command: what repeats the campaign, for people."""
         self.plan = plan
         self.out = out
         self._clock = clock
@@ -92,7 +101,7 @@ class Campaign:
         self._resume = resume
         self._executor = executor
         self.result = CampaignResult(plan, command=command)
-        self._folder = Folder(out, self.result)
+        self._folder = Folder(out, self.result.stop, self.result.unsaved.append)
         self._journal = Journal(out, plan)
         self._settled_last = False
         self._shown = 0.0
@@ -131,7 +140,7 @@ class Campaign:
         if self._resume:
             self.plan, streams = self._journal.resume()
         plan = result.plan = self.plan
-        self._streams = Streams(plan.streams(), plan.round)
+        self._streams = Streams(streams_of(plan), plan.round)
         if streams is not None:
             self._streams.go_on(streams)
         self._folder.prepare()
@@ -139,36 +148,16 @@ class Campaign:
         self._history = History(out / "history.sqlite")
         self._campaign = self._history.begin(result.to_json(), self._now().isoformat(timespec="seconds"))
         adopted = self._folder.begin(self._campaign)
-        self._what_is_checked()
+        self._checks = checks_of(plan)
+        result.unchecked = dict(self._checks.unchecked)
         self._queue = Queue(self._folder.hits)
-        self._triage = Triage(self.findings, baseline, self._folder, self._queue, result, self._show)
-        self._crashes = Crashes(self._triage, self._folder, self._queue, result, self._show)
+        folder, queue = self._folder, self._queue
+        self._triage = Triage(self.findings, baseline, folder, queue, plan.properties, plan.targets, result, self._show)
+        self._crashes = Crashes(self._triage, folder, queue, plan.hang, plan.devices, self._show.filed)
         self._triage.adopt(adopted)
         self._triage.verify()
         self._note()
         self._show.began(plan, len(adopted))
-
-    def _what_is_checked(self) -> None:
-        """Per property: checked if any target's sessions check it."""
-        capabilities: frozenset[Capability] = frozenset()
-        reasons: list[dict[str, str]] = []
-        self._policies: list[Policy] = []
-        named = (name for name, share in self.plan.engines.items() if share > 0)
-        with_kernels = bool(self.plan.kernels) and on_kernels(named)
-        for target in self.plan.targets:
-            factory = load(target)
-            for variant in self.plan.configurations:
-                judging = variant.judging()
-                session = judging.session(factory, Configuration())
-                capabilities |= session.capabilities
-                reasons.append(unchecked(session.capabilities, session.judge.policy, with_kernels))
-                self._policies += [
-                    judging.session(factory, Configuration(reuse=reuse)).judge.policy for reuse in REUSES
-                ]
-        self._capabilities = capabilities
-        self.result.unchecked = {
-            name: reason for name, reason in reasons[0].items() if all(name in each for each in reasons)
-        }
 
     def _note(self, ended: bool = False) -> None:
         """Keep on disk how far it is, should this process be killed. Raises OSError, BadHistory."""
@@ -183,7 +172,7 @@ class Campaign:
         result.seconds = monotonic() - self._began
         result.busy = self._busy_at_end / (plan.processes * result.seconds) if result.seconds else 0.0
         self._triage.end()
-        self._crashes.end()
+        self._crashes.end(self.result.tally.operations)
         self._folder.end()
         self._triage.judge()
         result.findings = self.findings.now()
@@ -191,7 +180,7 @@ class Campaign:
         result.still = [one for one in result.still if one.id not in met]
         result.fixed = [one for one in result.fixed if one.id not in met]
         tally = result.tally
-        result.missing = tally.ledger.missing(self._capabilities, self._policies)
+        result.missing = tally.ledger.missing(self._checks.capabilities, self._checks.policies)
         if not on_kernels(name for name, count in tally.by_engine.items() if count):
             for name in KERNELS:
                 result.unchecked.setdefault(name, "no kernels were run beside the allocator (--kernels)")
@@ -372,7 +361,7 @@ class Campaign:
         for hit in result.hits:
             self._triage.hit(hit, task.stream, before)
         if task.kind == "reproduce":
-            self._crashes.done(task, "")
+            self._crashes.done(task, "", self.result.tally.operations)
 
     def _take_death(self, died: Died, before: int) -> None:
         task = died.task
@@ -383,7 +372,7 @@ class Campaign:
         if task.kind in KINDS:
             self._triage.died(task, died.how)
         elif task.kind == "reproduce":
-            self._crashes.done(task, died.how)
+            self._crashes.done(task, died.how, self.result.tally.operations)
         else:
             self._take_dead_hunter(died)
 

@@ -12,11 +12,17 @@ from typing import Protocol
 
 from ..engines.tally import Tally
 from ..findings.signature import Signature, Symptom
-from ..runs.counterexample import Counterexample
-from ..runs.isolated import Replayed
+from ..runs.replayed import Replayed
+from ..runs.values import Counterexample
 from .tasks import Died, Task
 
-__all__ = ["Done", "Executor", "ExecutorLost", "Hit", "Making", "Settled", "TaskResult"]
+__all__ = ["BACK_OFF", "REPLAYS", "Done", "Executor", "ExecutorLost", "Hit", "Making", "Settled", "TaskResult"]
+
+BACK_OFF = (0.0, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
+"""Seconds before a place's next process, by how many in a row have died before they finished a task."""
+
+REPLAYS = 3
+"""How often what was found is tried again."""
 
 
 @dataclass(frozen=True, slots=True)

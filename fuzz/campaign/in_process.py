@@ -10,26 +10,26 @@ from collections.abc import Callable
 from time import monotonic, sleep
 
 from .executor import Done, ExecutorLost, TaskResult
-from .tasks import Died, Task
-from .worker import LostDevice, Worker
+from .spool import Says
+from .tasks import Died, LostDevice, Task
 
 __all__ = ["InProcess"]
 
 
 class InProcess:
     """An `Executor`. alive: called with the task's operations so far, as often as the task begins with something; it
-    shows progress, and may raise KeyboardInterrupt.
+    shows progress, and may raise KeyboardInterrupt. perform: does a task and fills the result (`Worker.perform`).
 
     `events` performs the task and returns when it has ended. If it was interrupted, what a hunt has done until then is
     handed over first, and the KeyboardInterrupt is raised at the next call of any method.
     """
 
-    def __init__(self, alive: Callable[[int], None]) -> None:
+    def __init__(self, alive: Callable[[int], None], perform: Callable[[Task, Says, TaskResult], object]) -> None:
         self._alive = alive
         self._task: Task | None = None
         self._busy = 0.0
         self._interrupted = False
-        self._worker = Worker()
+        self._perform = perform
 
     def idle(self) -> int:
         self._raise()
@@ -55,7 +55,7 @@ class InProcess:
             return []
         began, result = monotonic(), TaskResult(task, following=task.first)
         try:
-            self._worker.perform(task, self, result)
+            self._perform(task, self, result)
         except (LostDevice, MemoryError) as error:
             raise ExecutorLost(f"{type(error).__name__} in this process ({task.kind}): {error}") from error
         except KeyboardInterrupt:

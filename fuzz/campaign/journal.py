@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.files import put
-from .plans import CampaignPlan
+from .plan import CampaignPlan
 
 __all__ = ["Journal", "NothingToResume", "journal_of"]
 

@@ -1,12 +1,9 @@
-"""What a campaign tells: to a `Show` while it runs, and as a `CampaignResult` at its end, with its exit status.
-
-This room may not know: how a campaign runs, the terminal, any file.
-"""
+"""What a campaign tells: `Figures` while it runs, and a `CampaignResult` at its end, with its exit status."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from properties.ledger import EVENTS, THRESHOLD
 from properties.state_coverage import SAMPLED
@@ -14,32 +11,15 @@ from reference import PROPERTIES
 
 from ..engines.registry import thorough
 from ..engines.tally import Tally
-from ..findings.baseline import FIXED, KNOWN, NEW, REGRESSED
 from ..findings.signature import Signature
+from ..findings.statuses import FIXED, KNOWN, NEW, REGRESSED
 from ..findings.store import Finding
-from ..runs.counterexample import versions
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, NOTHING, ONLY_KNOWN, VIOLATION
-from .executor import Hit
-from .plans import CampaignPlan
-from .tasks import Died, Stream
+from ..runs.values import versions
+from .plan import CampaignPlan
+from .tasks import Died
 
-__all__ = ["CampaignResult", "Figures", "Show"]
-
-
-class Show(Protocol):
-    """Is told what happens, and shows it or not. after: about how many operations had been done by then."""
-
-    def began(self, plan: CampaignPlan, adopted: int) -> None: ...
-
-    def progress(self, figures: Figures) -> None: ...
-
-    def found(self, hit: Hit, stream: Stream | None, after: int) -> None: ...
-
-    def filed(self, finding: Finding, first: bool) -> None: ...
-
-    def died(self, died: Died) -> None: ...
-
-    def said(self, text: str) -> None: ...
+__all__ = ["CampaignResult", "Figures"]
 
 
 @dataclass(frozen=True, slots=True)

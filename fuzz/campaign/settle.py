@@ -22,18 +22,17 @@ from reference import Release
 
 from ..findings.shrink import shrink, slipped
 from ..findings.signature import Symptom, signature_of, symptom_of
-from ..runs.counterexample import Counterexample, read
+from ..runs.counterexample import read
 from ..runs.forked import Deaths, forked
 from ..runs.isolated import INTERPRETED, replayed
 from ..runs.perform import LONG, Run, perform
+from ..runs.values import Counterexample
 from ..show.timeline import Timeline
-from .executor import Settled, TaskResult
+from .executor import REPLAYS, Settled, TaskResult
 from .spool import Says
 from .tasks import Task
 
-__all__ = ["REPLAYS", "interpret", "reduce", "settle", "settle_task", "verify"]
-
-REPLAYS = 3
+__all__ = ["interpret", "reduce", "settle", "settle_task", "verify"]
 
 
 def settle_task(task: Task, result: TaskResult, says: Says) -> None:

@@ -15,9 +15,10 @@ from typing import Any
 
 from ..engines.registry import engine_of
 from .executor import TaskResult
+from .plan import CampaignPlan
 from .tasks import Died, Stream, Task
 
-__all__ = ["Range", "Streams"]
+__all__ = ["Range", "Streams", "streams_of"]
 
 _SLICE = 4.0
 """Seconds of one task, so that progress moves, of an engine whose units are short; others get what they need."""
@@ -30,6 +31,40 @@ _DEATHS = 25
 
 _HANGS = 3
 _STILLBORN = 3
+
+
+def streams_of(plan: CampaignPlan) -> list[tuple[Stream, float]]:
+    """Each engine on each target under each configuration, and its part of the time. An engine that runs once does
+    so under the first configuration; those that run on kernels are left out where there are none.
+
+    A stream's seed is the plan's, target and configuration: "7/kvcore/blind". A configuration without a name adds
+    nothing: the seed is the plan's own, and a run on one core does the same operations as on another.
+    """
+    found = []
+    for target in plan.targets:
+        for variant in plan.configurations:
+            for engine, share in plan.engines.items():
+                first, kind = variant is plan.configurations[0], engine_of(engine)
+                if share <= 0 or (kind.kernels and not plan.kernels) or (kind.once and not first):
+                    continue
+                found.append(
+                    (
+                        Stream(
+                            target,
+                            engine,
+                            variant.name,
+                            f"{plan.seed}/{target}/{variant.name}" if variant.name else plan.seed,
+                            variant.judging(plan.kernels if kind.kernels else ""),
+                            variant.limits(),
+                            plan.profile,
+                            plan.trace,
+                            plan.max_states,
+                            plan.database,
+                        ),
+                        share * variant.share,
+                    )
+                )
+    return found
 
 
 @dataclass(frozen=True, slots=True)

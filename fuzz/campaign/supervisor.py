@@ -21,19 +21,15 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from .executor import Done
+from ..engines.engine import Clock
+from .executor import BACK_OFF, Done
 from .spool import Spool
 from .tasks import LOST_DEVICE, OUT_OF_MEMORY, Died, Task
 
-__all__ = ["BACK_OFF", "Clock", "Main", "Workers"]
-
-Clock = Callable[[], float]
+__all__ = ["Main", "Workers"]
 
 Main = Callable[[Any, str, int, str], None]
 """What a process does: with its connection, its spool, the bytes that it may write to, and its device."""
-
-BACK_OFF = (0.0, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds before a place's next process, by how many in a row have died before they finished a task."""
 
 
 _RENEWED = 400

@@ -8,12 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..engines.walk import Limits
-from ..runs.perform import Judging
+from ..runs.values import Judging
 
-__all__ = ["LOST_DEVICE", "OUT_OF_MEMORY", "Died", "Stream", "Task"]
+__all__ = ["LOST_DEVICE", "OUT_OF_MEMORY", "Died", "LostDevice", "Stream", "Task"]
 
 OUT_OF_MEMORY, LOST_DEVICE = 71, 70
 """Exit statuses of a worker process."""
+
+
+class LostDevice(Exception):
+    """The CUDA context of this process is gone: nothing more can be run in it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,26 +11,28 @@ queue, and is told what came of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from properties.operations import Operation
 from reference import Crash
 
-from ..findings.baseline import FIXED, KNOWN, Baseline
+from ..findings.baseline import Baseline
 from ..findings.signature import Signature, Symptom, signature_of
+from ..findings.statuses import FIXED, KNOWN
 from ..findings.store import Finding, Findings
-from ..runs.counterexample import Counterexample, write
-from ..runs.isolated import FATAL, NOT_RUN, Replayed
+from ..runs.counterexample import write
+from ..runs.replayed import FATAL, NOT_RUN, Replayed
+from ..runs.values import Counterexample
 from .executor import Hit, Settled, TaskResult
 from .folder import Folder, forget
-from .outcome import CampaignResult, Show
 from .queue import Queue
 from .spool import unsettled
 from .tasks import Stream, Task
 
-__all__ = ["KINDS", "Triage"]
+__all__ = ["KINDS", "Counts", "Tells", "Triage"]
 
 KINDS = ("settle", "reduce", "verify", "interpret")
 """Tasks that the triage asks for, and is given back."""
@@ -41,6 +43,25 @@ bug may look alike at first."""
 
 _OWN = "own "
 """Begins the key of a replay of what the folder has and no baseline knows."""
+
+
+class Tells(Protocol):
+    """Is told what becomes of hits. after: about how many operations had been done by then."""
+
+    def found(self, hit: Hit, stream: Stream | None, after: int) -> None: ...
+
+    def filed(self, finding: Finding, first: bool) -> None: ...
+
+    def said(self, text: str) -> None: ...
+
+
+class Counts(Protocol):
+    """What triage adds to: hits of properties that were not asked for, what is known and no longer fails, and what is
+    known and still does."""
+
+    not_counted: dict[str, int]
+    fixed: list[Signature]
+    still: list[Signature]
 
 
 @dataclass(slots=True)
@@ -63,14 +84,19 @@ class Triage:
         baseline: Baseline,
         folder: Folder,
         queue: Queue,
-        result: CampaignResult,
-        show: Show,
+        properties: Collection[str],
+        targets: Collection[str],
+        counts: Counts,
+        show: Tells,
     ) -> None:
+        """properties: those whose violations count. targets: the campaign's."""
         self._findings = findings
         self._baseline = baseline
         self._folder = folder
         self._queue = queue
-        self._result = result
+        self._properties = properties
+        self._targets = targets
+        self._counts = counts
         self._show = show
         self._kinds: dict[Signature, _Kind] = {}
         self._settles: dict[int, tuple[Hit, int]] = {}  # by task: the hit, and operations when it was found
@@ -98,7 +124,7 @@ class Triage:
         for id, finding in sorted(self._findings.by_id.items()):
             # What is met now may be another way to meet what an earlier campaign has found, if that is there still.
             fatal = finding.counterexample.message.startswith(FATAL)
-            ours = finding.signature.target in self._result.plan.targets and id not in self._baseline.entries
+            ours = finding.signature.target in self._targets and id not in self._baseline.entries
             if ours and finding.status != FIXED and not fatal:
                 first.append(make("verify", None, path=str(finding.path), key=_OWN + id))
 
@@ -130,14 +156,14 @@ class Triage:
 
     def _status(self, symptom: Symptom) -> tuple[str, str]:
         """By the baseline, less what this campaign has seen run clean."""
-        return self._baseline.status(symptom, [signature.id for signature in self._result.fixed])
+        return self._baseline.status(symptom, [signature.id for signature in self._counts.fixed])
 
     # ---- hits --------------------------------------------------------------------------------------------------------
 
     def hit(self, hit: Hit, stream: Stream | None, before: int = 0) -> None:
         """One more. before: operations when its task was given out."""
-        if hit.key.property_id not in self._result.plan.properties:
-            counted = self._result.not_counted
+        if hit.key.property_id not in self._properties:
+            counted = self._counts.not_counted
             counted[hit.key.property_id] = counted.get(hit.key.property_id, 0) + 1
             forget(hit.path)
             return
@@ -265,10 +291,10 @@ class Triage:
         entry = self._baseline.entries[id]
         if not fails:
             if entry.status == KNOWN:
-                self._result.fixed.append(entry.signature)
+                self._counts.fixed.append(entry.signature)
             return
         if entry.status == KNOWN:
-            self._result.still.append(entry.signature)
+            self._counts.still.append(entry.signature)
             return
         found = entry.counterexample
         self._show.said(f"[regressed] {entry.signature}")

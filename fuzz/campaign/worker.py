@@ -1,4 +1,5 @@
-"""A worker: does tasks, one after the other, in whatever process it is made, or in a process of its own.
+"""A worker: does tasks, one after the other, in whatever process it is made; and the executors of this machine, in
+which workers work.
 
 `hunt`, `settle` and `recording` say what each kind of task does. A task is a function of its values and of files that
 it names, so that any executor can run it anywhere.
@@ -10,7 +11,7 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic, process_time
@@ -20,17 +21,16 @@ from properties.targets import load
 
 from ..runs.processes import follow_parent
 from . import settle
-from .executor import TaskResult
+from .executor import Executor, Making, TaskResult
 from .hunt import Hunter
+from .in_process import InProcess
+from .plan import CampaignPlan
 from .recording import recording
 from .spool import Says, Spool
-from .tasks import LOST_DEVICE, OUT_OF_MEMORY, Task
+from .supervisor import Workers
+from .tasks import LOST_DEVICE, OUT_OF_MEMORY, LostDevice, Task
 
-__all__ = ["LostDevice", "Worker", "main", "perform_task"]
-
-
-class LostDevice(Exception):
-    """The CUDA context of this process is gone: nothing more can be run in it."""
+__all__ = ["Worker", "executor_of", "main", "perform_task", "supervised"]
 
 
 class Worker:
@@ -118,3 +118,21 @@ def main(connection: Any, spool: str, memory: int, device: str) -> None:
             os._exit(LOST_DEVICE)
         except (BrokenPipeError, ConnectionResetError):
             return
+
+
+def supervised(
+    folder: Path, count: int = 1, *, memory: int = 0, hang: float = 120.0, devices: Sequence[str] = ()
+) -> Workers:
+    """Worker processes on this machine, under supervision, that have begun."""
+    return Workers(count, folder, monotonic, main, memory=memory, hang=hang, devices=devices).__enter__()
+
+
+def executor_of(plan: CampaignPlan) -> Making:
+    """What a plan runs on where it is of this machine: this process, or worker processes."""
+
+    def make(spool: Path, alive: Callable[[int], None]) -> Executor:
+        if plan.in_process:
+            return InProcess(alive, Worker().perform)
+        return supervised(spool, plan.processes, memory=plan.memory, hang=plan.hang, devices=plan.devices)
+
+    return make

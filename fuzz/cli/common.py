@@ -24,7 +24,7 @@ from properties.operations import Configuration
 from properties.target import Capability, TargetFactory
 from properties.targets import UnknownTarget, load
 
-from ..campaign.plans import bytes_of, seconds_of
+from ..runs.quantities import bytes_of, seconds_of
 from ..runs.status import USAGE
 from ..runs.values import Counterexample, kernel_laws
 from ..show.timeline import describe
@@ -171,11 +171,14 @@ class Interruptible:
 # ---- lines -----------------------------------------------------------------------------------------------------------
 
 
-def show_counterexample(found: Counterexample) -> None:
-    """The violation, the configuration, and an operation a line."""
+def show_counterexample(found: Counterexample, most: int = 0) -> None:
+    """The violation, the configuration, and an operation a line; of more than `most` the last ten (0: all)."""
     console.print(f"[bold red]{found.property_id}[/] {escape(found.message)}", soft_wrap=True)
     console.print(f"  {found.configuration}", style="dim")
-    show_operations(found)
+    before = len(found.operations) - 10 if 0 < most < len(found.operations) else 0
+    if before:
+        console.print(f"  ... {before} operations before these")
+    show_operations(found, before)
 
 
 def show_operations(found: Counterexample, first: int = 0) -> None:

@@ -13,14 +13,14 @@ from rich.table import Table
 from ..campaign import ci
 from ..campaign.executor import Hit
 from ..campaign.outcome import CampaignResult, Figures
-from ..campaign.plans import CampaignPlan
+from ..campaign.plan import CampaignPlan
 from ..campaign.tasks import Died, Stream
 from ..engines.registry import engine_of
-from ..findings.baseline import NEW, REGRESSED
+from ..findings.statuses import NEW, REGRESSED
 from ..findings.store import Finding
 from ..runs.status import CLEAN, NOTHING, ONLY_KNOWN
 from ..show.timeline import hard_states
-from .common import complaints, console, show_engines, show_operations, trace_line
+from .common import complaints, console, show_counterexample, show_engines, trace_line
 
 __all__ = ["Display", "announce", "summarize"]
 
@@ -28,7 +28,7 @@ _EVERY = 10.0
 """Seconds between lines of progress, where there is no terminal for a bar."""
 
 _SHOWN = 20
-"""Operations of a finding that are shown; of a longer one the last ten."""
+"""Operations of a finding that are shown."""
 
 
 class Display:
@@ -79,17 +79,10 @@ class Display:
         console.print(f"  kept in {escape(hit.path)}, shrinking ...", soft_wrap=True)
 
     def filed(self, finding: Finding, first: bool) -> None:
-        found = finding.counterexample
         colour = "red" if finding.status in (NEW, REGRESSED) else "yellow"
-        console.print(
-            f"[bold {colour}]{finding.status} {finding.signature.name}[/] ({finding.replays}): {escape(found.message)}",
-            soft_wrap=True,
-        )
-        console.print(f"  {found.configuration}", style="dim")
-        before = len(found.operations) - 10 if len(found.operations) > _SHOWN else 0
-        if before:
-            console.print(f"  ... {before} operations before these")
-        show_operations(found, before)
+        what = f"[bold {colour}]{finding.status} {finding.signature.name}[/]"
+        console.print(f"{what}, fails in {finding.replays} replays:", soft_wrap=True)
+        show_counterexample(finding.counterexample, most=_SHOWN)
         console.print(f"  python -m fuzz replay {finding.path}", style="bold", soft_wrap=True)
 
     def died(self, died: Died) -> None:

@@ -15,9 +15,11 @@ from rich.table import Table
 
 from ..campaign import ci
 from ..campaign.history import BadHistory, History, bars
-from ..campaign.plans import Keep, bytes_of, seconds_of
-from ..findings.baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
+from ..findings.baseline import BadBaseline, Baseline
+from ..findings.keep import Keep
+from ..findings.statuses import FIXED, KNOWN, NEW, REGRESSED
 from ..findings.store import Findings, NotAFinding, promote
+from ..runs.quantities import bytes_of, seconds_of
 from ..runs.status import CLEAN, NOTHING
 from ..show.page import render_history
 from .common import console, now, usage

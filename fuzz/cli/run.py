@@ -1,18 +1,51 @@
-"""`run`: reads the options of a campaign, in whatever mode; `campaigns.py` runs it."""
+"""`run`: reads the options of a campaign, places its workers, runs it, and ends with its exit status."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import secrets
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from ..campaign.plans import READY, BadPlan, CampaignPlan, Variant, properties_of
-from ..engines.registry import ENGINES, UnknownEngine, described, engine_of, shares
-from . import campaigns
-from .common import OutsideOption, SafetyOption, duration, factory_of, memory_of, requests_of, usage
+from ..campaign.campaign import Campaign
+from ..campaign.cluster import NoCluster, NoRay, RayWorkers, connected
+from ..campaign.executor import Executor, Making
+from ..campaign.folder import Busy
+from ..campaign.history import BadHistory
+from ..campaign.journal import NothingToResume, journal_of
+from ..campaign.outcome import CampaignResult
+from ..campaign.plan import CampaignPlan, Variant
+from ..campaign.plans import READY, BadPlan, overruled, plan_of, properties_of, ready
+from ..campaign.worker import executor_of, supervised
+from ..engines.registry import ENGINES, UnknownEngine, described, engine_of, on_kernels, shares
+from ..findings.baseline import BadBaseline
+from ..runs.status import CLEAN, HARNESS
+from ..show.page import render
+from .again import again
+from .common import (
+    Interruptible,
+    OutsideOption,
+    SafetyOption,
+    complaints,
+    console,
+    duration,
+    factory_of,
+    kernels_of,
+    memory_of,
+    now,
+    requests_of,
+    usage,
+)
+from .display import Display, announce, summarize
 
 __all__ = ["run"]
 
@@ -158,23 +191,27 @@ def run(
         factory_of(one)
     if "trace_file" in given:
         requests_of(trace_file)
-    campaigns.campaign(
-        name,
-        {flag: value for flag, value in flags.items() if flag in chosen},
-        out,
-        baseline,
-        resume,
-        CampaignPlan(
-            "run",
-            engines=shares(),
-            configurations=(Variant(""),),
-            budget=budget_seconds,
-            shrink=10.0,
-            max_findings=1,
-            in_process=in_process,
-        ),
-        campaigns.OnRay("" if ray_address == "local" else ray_address, ray_gpus) if on_ray else None,
+    base = CampaignPlan(
+        "run",
+        engines=shares(),
+        configurations=(Variant(""),),
+        budget=budget_seconds,
+        shrink=10.0,
+        max_findings=1,
+        in_process=in_process,
     )
+    overruling = {flag: value for flag, value in flags.items() if flag in chosen}
+    plan = _plan(name, overruling, out if resume else None, base)
+    where = ("--engine", _RAY, *(("--ray-address", ray_address) if ray_address else ()))
+    where = (*where, *(("--ray-gpus", f"{ray_gpus:g}") if ray_gpus else ())) if on_ray else ()
+    with ExitStack() as open:
+        executor = executor_of(plan)
+        if on_ray:
+            plan, executor = _placed(plan, "" if ray_address == "local" else ray_address, ray_gpus, open)
+        command = "" if resume and not name else again(name, overruling, plan, where)
+        result = _carry_out(plan, executor, out, baseline, resume, command, on_ray)
+    summarize(result, out)
+    raise typer.Exit(result.status)
 
 
 _NAMES = {
@@ -219,3 +256,89 @@ def _properties(text: str) -> tuple[str, ...]:
         return properties_of("--properties", [part.strip() for part in text.split(",") if part.strip()])
     except BadPlan as error:
         usage(str(error))
+
+
+def _plan(name: str, flags: Mapping[str, Any], cut_short: Path | None, base: CampaignPlan) -> CampaignPlan:
+    """The plan called `name`, or that of the campaign in the folder `cut_short`, or `base`, with `flags` that were
+    given (by the plan's own names). Exits with 2."""
+    try:
+        plan = ready(name) if name else base
+        if cut_short is not None and not name:
+            plan = plan_of(journal_of(cut_short)["plan"])
+        plan = overruled(plan, flags)
+        if on_kernels(engine for engine, share in plan.engines.items() if share > 0):
+            plan = replace(plan, kernels=kernels_of(plan.kernels, plan.targets))
+        else:
+            plan = replace(plan, kernels="")
+        return overruled(plan, {"seed": plan.seed or str(secrets.randbits(32))})
+    except (BadPlan, NothingToResume) as error:
+        usage(str(error))
+
+
+def _placed(plan: CampaignPlan, address: str, gpus: float, open: ExitStack) -> tuple[CampaignPlan, Making]:
+    """The plan with as many workers as it will have on the Ray at `address` ("": one is started here), and what makes
+    them. Exits with 2 or 3."""
+    if plan.devices:
+        usage("devices are of this machine; with --engine ray give --ray-gpus, the GPUs of each worker")
+    try:
+        cluster = open.enter_context(connected(address, plan.processes))
+    except NoRay as error:
+        usage(str(error))
+    except NoCluster as error:
+        complaints.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(HARNESS) from None
+    room = cluster.room(gpus)
+    plan = replace(plan, workers=plan.workers or max(1, room))
+    if room < plan.workers:
+        each = f"a CPU and {gpus:g} GPUs" if gpus else "a CPU"
+        if cluster.own:
+            usage(f"{plan.workers} workers with {each} each, and this machine has room for {room}")
+        console.print(
+            f"[yellow]the Ray cluster has room for {room} of {plan.workers} workers now ({each} each); the others wait "
+            "until it has grown[/]",
+            soft_wrap=True,
+        )
+
+    def workers(spool: Path, alive: Callable[[int], None]) -> Executor:
+        make = partial(supervised, memory=plan.memory, hang=plan.hang)
+        return RayWorkers(cluster, plan.processes, monotonic, make, gpus=gpus, hang=plan.hang)
+
+    return plan, workers
+
+
+def _carry_out(
+    plan: CampaignPlan,
+    executor: Making,
+    out: Path,
+    baseline: Path | None,
+    resume: bool,
+    command: str,
+    on_ray: bool,
+) -> CampaignResult:
+    """Run it, with the terminal told, and write its page. Ctrl-C and SIGTERM end it with what it has. Exits with 2."""
+    try:
+        with Display(plan.budget) as display, Interruptible() as clock:
+            before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+            try:
+                announce(plan, on_ray)
+                campaign = Campaign(
+                    plan, out, clock, display, executor, now=now, baseline=baseline, resume=resume, command=command
+                )
+                result = campaign.run()
+                _render(result, out)
+                return result
+            finally:
+                signal.signal(signal.SIGTERM, before)
+    except (Busy, NothingToResume, BadBaseline, BadHistory) as error:
+        usage(str(error))
+
+
+def _render(result: CampaignResult, out: Path) -> None:
+    """The page. If it cannot be written, that is said, and what was found counts all the same."""
+    if not result.findings and not result.tally.operations:
+        return
+    try:
+        render(result.to_json(), [finding.counterexample for finding in result.findings], out / "report.html")
+    except OSError as error:
+        result.complaint = result.complaint or f"cannot write {out / 'report.html'}: {error}"
+        result.status = HARNESS if result.status == CLEAN else result.status

@@ -24,10 +24,9 @@ from ..runs.counterexample import Unreadable, as_text, parsed
 from ..runs.files import put
 from ..runs.values import Counterexample
 from .signature import Signature, Symptom, akin, symptom_of
+from .statuses import FIXED, KNOWN, NEW, REGRESSED
 
-__all__ = ["FIXED", "KNOWN", "NEW", "REGRESSED", "BadBaseline", "Baseline", "Entry"]
-
-NEW, KNOWN, FIXED, REGRESSED = "new", "known", "fixed", "regressed"
+__all__ = ["BadBaseline", "Baseline", "Entry"]
 
 
 class BadBaseline(ValueError):

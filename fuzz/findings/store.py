@@ -27,14 +27,14 @@ from typing import Any
 from properties.operations import Operation
 from reference import PROPERTIES
 
-from ..campaign.plans import Keep
 from ..runs.counterexample import Unreadable, read, write
 from ..runs.files import put
-from ..runs.isolated import CLEAN, NOT_RUN, OTHER, SAME, Replayed
+from ..runs.replayed import CLEAN, NOT_RUN, OTHER, SAME, Replayed
 from ..runs.values import Counterexample
 from ..show.timeline import describe
-from .baseline import FIXED, KNOWN, NEW, REGRESSED
+from .keep import Keep
 from .signature import Signature, Symptom, akin, signature_of, symptom_of
+from .statuses import FIXED, KNOWN, NEW
 
 __all__ = ["Finding", "Findings", "NotAFinding", "pytest_text", "promote"]
 
@@ -396,6 +396,3 @@ def promote(source: Path, to: Path, target: str = "", name: str = "", note: str 
     if place.exists():
         raise NotAFinding(f"{place} exists already; give --name another name")
     return write(replace(found, target=target or found.target, note=note or found.note), place)
-
-
-__all__ += ["FIXED", "KNOWN", "NEW", "REGRESSED"]

@@ -25,14 +25,13 @@ from typer.testing import CliRunner, Result
 
 from fuzz.campaign.campaign import Campaign
 from fuzz.campaign.executor import Done, Making
-from fuzz.campaign.executors import executor_of
 from fuzz.campaign.folder import Busy, taken
 from fuzz.campaign.history import History
 from fuzz.campaign.outcome import CampaignResult
-from fuzz.campaign.plans import CampaignPlan, Variant
+from fuzz.campaign.plan import CampaignPlan, Variant
 from fuzz.campaign.supervisor import Workers
 from fuzz.campaign.tasks import Died, Stream, Task
-from fuzz.campaign.worker import main, perform_task
+from fuzz.campaign.worker import executor_of, main, perform_task
 from fuzz.cli import app
 from fuzz.findings import store as findings_module
 from fuzz.findings.baseline import Baseline
@@ -40,7 +39,7 @@ from fuzz.findings.signature import signature_of
 from fuzz.findings.store import Finding, Findings
 from fuzz.runs.bisect import bisected
 from fuzz.runs.counterexample import read, write
-from fuzz.runs.isolated import Replayed
+from fuzz.runs.replayed import Replayed
 from fuzz.show.page import render
 from fuzz.tools.pictures import EARLY
 

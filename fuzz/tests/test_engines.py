@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fuzz.campaign.plans import BadPlan, CampaignPlan, ready
-from fuzz.campaign.streams import Streams
+from fuzz.campaign.plan import CampaignPlan
+from fuzz.campaign.plans import BadPlan, ready
+from fuzz.campaign.streams import Streams, streams_of
 from fuzz.campaign.tasks import Task
 from fuzz.campaign.worker import perform_task
 from fuzz.cli import app
@@ -93,15 +94,15 @@ def test_every_engine_says_what_it_is() -> None:
 @pytest.mark.usefixtures("toy")
 def test_an_engine_is_hunted_with_by_its_name_alone(tmp_path: Path) -> None:
     plan = CampaignPlan(engines={"toy": 1.0}, targets=("kvcore",), seed="1")
-    ((stream, _),) = plan.streams()
-    queue = Streams(plan.streams())
+    ((stream, _),) = streams_of(plan)
+    streams = Streams(streams_of(plan))
     units = []
-    while queue.open:
-        chosen = queue.next(60.0)
+    while streams.open:
+        chosen = streams.next(60.0)
         task = Task("hunt", len(units), chosen.stream, str(tmp_path), chosen.seconds, chosen.first, chosen.count)
         result = perform_task(task)
         assert not result.error
-        queue.done(task, result)
+        streams.done(task, result)
         units.append(chosen.first)
         assert result.tally.by_engine["toy"] == 6
     assert units == [0, 1, 2]

@@ -17,9 +17,13 @@ import pytest
 from fuzz.campaign import ci
 from fuzz.campaign.history import BadHistory, History
 from fuzz.campaign.outcome import CampaignResult
-from fuzz.campaign.plans import READY, BadPlan, CampaignPlan, Keep, known_keys, ready
-from fuzz.findings.baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
+from fuzz.campaign.plan import CampaignPlan
+from fuzz.campaign.plans import READY, BadPlan, known_keys, plan_of, ready
+from fuzz.campaign.streams import streams_of
+from fuzz.findings.baseline import BadBaseline, Baseline
+from fuzz.findings.keep import Keep
 from fuzz.findings.signature import Symptom, akin, divergence, signature_of, symptom_of
+from fuzz.findings.statuses import FIXED, KNOWN, NEW, REGRESSED
 from fuzz.findings.store import Finding, Findings
 from fuzz.runs.counterexample import read
 from fuzz.runs.values import Counterexample
@@ -312,7 +316,7 @@ def test_the_ready_campaigns_can_be_read_and_differ() -> None:
     assert plans["commit"].seed
     assert not plans["nightly"].seed, "fresh seeds every night"
     assert [variant.name for variant in plans["nightly"].configurations] == ["all", "small", "blind"]
-    assert {stream.seed for stream, _ in plans["nightly"].streams()} == {
+    assert {stream.seed for stream, _ in streams_of(plans["nightly"])} == {
         "/kvcore/all",
         "/kvcore/small",
         "/kvcore/blind",
@@ -322,8 +326,8 @@ def test_the_ready_campaigns_can_be_read_and_differ() -> None:
 @pytest.mark.parametrize("name", READY)
 def test_a_plan_goes_through_json(name: str) -> None:
     plan = ready(name)
-    assert CampaignPlan.from_json(plan.to_json()) == plan
-    assert CampaignPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert plan_of(plan.to_json()) == plan
+    assert plan_of(json.loads(json.dumps(plan.to_json()))) == plan
 
 
 @pytest.mark.parametrize(
@@ -377,7 +381,7 @@ def _result(tmp_path: Path, status: int = 1) -> CampaignResult:
     findings = Findings(tmp_path / "findings", Keep(), NOW)
     _file(findings)
     _file(findings, unlike(message="known <&> one\x00", property_id="ADMISSION"), KNOWN)
-    result = CampaignResult(CampaignPlan(seed="7"), status, seconds=2.0, findings=findings.now())
+    result = CampaignResult(CampaignPlan(seed="7", engines={}), status, seconds=2.0, findings=findings.now())
     result.unchecked = {"BOUNDS": "no kernels"}
     return result
 
@@ -396,7 +400,7 @@ def test_what_was_met_in_several_ways_is_one_annotation_and_one_row(tmp_path: Pa
     findings = Findings(tmp_path / "findings", Keep(), NOW)
     _file(findings)
     _file(findings, LATER)
-    result = CampaignResult(CampaignPlan(seed="7"), 1, seconds=2.0, findings=findings.now())
+    result = CampaignResult(CampaignPlan(seed="7", engines={}), 1, seconds=2.0, findings=findings.now())
     summary = result.to_json()
     assert len(ci.annotated(summary)) == 1
     (row,) = [line for line in ci.markdown(summary).splitlines() if line.startswith("| new")]

@@ -117,7 +117,6 @@ def rooms() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.xfail(reason="TODO(issue 12)")
 def test_the_rooms_of_fuzz_form_no_circle() -> None:
     left = rooms()
     while leaves := [room for room, others in left.items() if not others & set(left)]:
@@ -144,7 +143,6 @@ def chain(name: str, seen: tuple[str, ...] = ()) -> tuple[str, ...]:
     return _chains[name]
 
 
-@pytest.mark.xfail(reason="TODO(issue 12)")
 def test_no_chain_of_imports_in_fuzz_is_deep() -> None:
     deepest = max((chain(name) for name in MODULES if name.startswith("fuzz")), key=len)
     assert len(deepest) <= DEEPEST, " -> ".join(deepest)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from fuzz.campaign.campaign import Campaign
 from fuzz.campaign.executor import Hit
-from fuzz.campaign.executors import executor_of
 from fuzz.campaign.outcome import Figures
-from fuzz.campaign.plans import CampaignPlan, Variant
+from fuzz.campaign.plan import CampaignPlan, Variant
 from fuzz.campaign.tasks import Died, Stream
+from fuzz.campaign.worker import executor_of
 from fuzz.findings.store import Finding
 from fuzz.show.page import render, render_picture
 from fuzz.tools.browser import Browser, chromium
