@@ -23,7 +23,8 @@ from typing import Any
 
 from reference import PROPERTIES
 
-from ..runs.counterexample import Counterexample, read
+from ..runs.counterexample import read
+from ..runs.values import Counterexample
 from ..show.page import environment
 
 __all__ = ["Cell", "Column", "Comparison", "compare", "keep", "markdown", "render"]

@@ -23,7 +23,8 @@ from typing import TypeVar
 from properties.operations import encode
 
 from ..engines.engine import SCRATCH
-from ..runs.counterexample import Counterexample, write
+from ..runs.counterexample import write
+from ..runs.values import Counterexample
 from .history import BadHistory
 
 __all__ = ["Busy", "Folder", "forget", "taken"]

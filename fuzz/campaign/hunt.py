@@ -17,9 +17,9 @@ from properties.targets import load
 from ..engines.engine import Assignment, with_violation
 from ..engines.registry import engine_of
 from ..findings.signature import Signature, signature_of
-from ..runs.counterexample import Counterexample, write
+from ..runs.counterexample import write
 from ..runs.perform import LONG, perform
-from ..runs.values import kernel_laws
+from ..runs.values import Counterexample, kernel_laws
 from .executor import Hit, TaskResult
 from .spool import Says
 from .tasks import Stream, Task

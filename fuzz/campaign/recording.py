@@ -17,7 +17,7 @@ from properties.session import Outcome, Session, watched
 from properties.target import Target, TargetFactory
 from reference import Crash
 
-from ..runs.counterexample import Counterexample, versions
+from ..runs.values import Counterexample, versions
 from .tasks import Stream
 
 __all__ = ["recorded", "recording"]

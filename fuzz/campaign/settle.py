@@ -22,10 +22,11 @@ from reference import Release
 
 from ..findings.shrink import shrink, slipped
 from ..findings.signature import Symptom, signature_of, symptom_of
-from ..runs.counterexample import Counterexample, read
+from ..runs.counterexample import read
 from ..runs.forked import Deaths, forked
 from ..runs.isolated import INTERPRETED, replayed
 from ..runs.perform import LONG, Run, perform
+from ..runs.values import Counterexample
 from ..show.timeline import Timeline
 from .executor import REPLAYS, Settled, TaskResult
 from .spool import Says

@@ -11,7 +11,8 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-from ..runs.counterexample import Counterexample, Unreadable, read
+from ..runs.counterexample import Unreadable, read
+from ..runs.values import Counterexample
 
 __all__ = ["Says", "Spool", "unsettled"]
 

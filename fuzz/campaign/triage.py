@@ -22,8 +22,9 @@ from ..findings.baseline import Baseline
 from ..findings.signature import Signature, Symptom, signature_of
 from ..findings.statuses import FIXED, KNOWN
 from ..findings.store import Finding, Findings
-from ..runs.counterexample import Counterexample, write
+from ..runs.counterexample import write
 from ..runs.replayed import FATAL, NOT_RUN, Replayed
+from ..runs.values import Counterexample
 from .executor import Hit, Settled, TaskResult
 from .folder import Folder, forget
 from .queue import Queue

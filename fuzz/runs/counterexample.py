@@ -16,9 +16,9 @@ from typing import Any
 from properties.operations import SCHEMA, Configuration, Malformed, decode, encode
 
 from .files import put
-from .values import Counterexample, Judging, versions
+from .values import Counterexample, Judging
 
-__all__ = ["Counterexample", "Unreadable", "as_text", "parsed", "read", "versions", "write"]
+__all__ = ["Unreadable", "as_text", "parsed", "read", "write"]
 
 
 class Unreadable(ValueError):

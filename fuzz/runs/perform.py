@@ -13,9 +13,9 @@ from properties.session import Outcome, Session
 from properties.target import TargetFactory
 from reference import Violation
 
-from .values import Judging, kernel_laws
+from .values import Judging
 
-__all__ = ["LONG", "Judging", "Run", "kernel_laws", "perform"]
+__all__ = ["LONG", "Judging", "Run", "perform"]
 
 
 LONG = 2000

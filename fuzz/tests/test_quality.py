@@ -7,6 +7,7 @@ makes a state ten times rarer fails here, and one that reshuffles it does not. H
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -92,7 +93,7 @@ def test_an_event_that_never_comes_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     """The test above can fail: with no resets there are none with live requests."""
     from fuzz.engines import walk
 
-    monkeypatch.setattr(walk, "KINDS", {**walk.KINDS, "reset": 0})
+    monkeypatch.setitem(walk.MOVES, "reset", replace(walk.MOVES["reset"], weight=0))
     met = first_met("quality/1")
     assert met["reset with live requests"] > WALK["reset with live requests"]
     assert met["evicted"] <= WALK["evicted"]
