@@ -17,7 +17,7 @@ from ..campaign.plan import CampaignPlan
 from ..campaign.tasks import Died, Stream
 from ..engines.registry import engine_of
 from ..findings.statuses import NEW, REGRESSED
-from ..findings.store import Finding
+from ..findings.store import NOT_REPLAYED, Finding
 from ..runs.status import CLEAN, NOTHING, ONLY_KNOWN
 from ..show.timeline import hard_states
 from .common import complaints, console, show_counterexample, show_engines, trace_line
@@ -81,7 +81,8 @@ class Display:
     def filed(self, finding: Finding, first: bool) -> None:
         colour = "red" if finding.status in (NEW, REGRESSED) else "yellow"
         what = f"[bold {colour}]{finding.status} {finding.signature.name}[/]"
-        console.print(f"{what}, fails in {finding.replays} replays:", soft_wrap=True)
+        said = finding.replays if finding.replays == NOT_REPLAYED else f"fails in {finding.replays} replays"
+        console.print(f"{what}, {said}:", soft_wrap=True)
         show_counterexample(finding.counterexample, most=_SHOWN)
         console.print(f"  python -m fuzz replay {finding.path}", style="bold", soft_wrap=True)
 

@@ -17,14 +17,12 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from properties.operations import Operation
 from reference import PROPERTIES
 
 from ..runs.counterexample import Unreadable, read, write
@@ -32,14 +30,19 @@ from ..runs.files import put
 from ..runs.replayed import CLEAN, NOT_RUN, OTHER, SAME, Replayed
 from ..runs.values import Counterexample
 from ..show.timeline import describe
+from .as_test import pytest_text, slug
 from .keep import Keep
 from .signature import Signature, Symptom, akin, signature_of, symptom_of
 from .statuses import FIXED, KNOWN, NEW
 
-__all__ = ["Finding", "Findings", "NotAFinding", "pytest_text", "promote"]
+__all__ = ["NOT_REPLAYED", "Finding", "Findings", "NotAFinding", "promote"]
 
 _SEEDS = 10
 """Seeds that are remembered for each finding, the first ones."""
+
+
+NOT_REPLAYED = "not replayed"
+"""In the place of "3 of 3", where there was no time."""
 
 
 class NotAFinding(ValueError):
@@ -62,7 +65,7 @@ class Finding:
     status: str = NEW
     hits: int = 0
     total: int = 0
-    replays: str = "not replayed"
+    replays: str = NOT_REPLAYED
     length_found: int = 0
     found_after: int = 0
     first_seen: str = ""
@@ -236,7 +239,10 @@ class Findings:
         """Bring its directory up to date. Raises OSError."""
         directory = finding.directory
         put(directory / "finding.json", json.dumps({"schema": 1, **finding.to_json()}, indent=2) + "\n")
-        put(directory / f"test_{_slug(finding.signature)}.py", pytest_text(finding.counterexample, finding.signature))
+        put(
+            directory / f"test_{slug(finding.signature.name)}.py",
+            pytest_text(finding.counterexample, finding.signature.name),
+        )
         if finding.state:
             put(directory / "state.txt", finding.state)
         put(directory / "README.md", _readme(finding))
@@ -322,37 +328,6 @@ def _size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _slug(signature: Signature) -> str:
-    return re.sub(r"\W", "_", signature.name.lower())
-
-
-def pytest_text(found: Counterexample, signature: Signature) -> str:
-    """A test that fails while the bug is there, to be pasted anywhere that can import this package. O(operations)."""
-    kinds = sorted({type(operation).__name__ for operation in found.operations} | {"Configuration"})
-    lines = "".join(f"    {_literal(operation)},\n" for operation in found.operations)
-    arrays = "from array import array\n\n" if "array(" in lines else ""
-    statement = " ".join((PROPERTIES[found.property_id].__doc__ or "").split()) if found.property_id else ""
-    judging = found.judging
-    head = textwrap.fill(f"{found.property_id}: {found.message}. {statement}", 110)
-    return (
-        f'r"""{head}\n\nFound by {found.engine or "hand"}, seed {found.seed or "none"}.\n"""\n\n'
-        f"{arrays}"
-        "from fuzz.runs.perform import Judging, perform\n"
-        f"from properties.operations import {', '.join(kinds)}\n"
-        "from properties.targets import load\n\n"
-        f"CONFIGURATION = {found.configuration!r}\n"
-        f"JUDGING = Judging(outside={judging.outside}, exact={judging.exact}, kernels={judging.kernels!r})\n"
-        f"OPERATIONS = [\n{lines}]\n\n\n"
-        f"def test_{_slug(signature)}() -> None:\n"
-        f"    run = perform(load({found.target!r}), CONFIGURATION, OPERATIONS, JUDGING, strict=True)\n"
-        "    assert run.violation is None, run.violation\n"
-    )
-
-
-def _literal(operation: Operation) -> str:
-    return repr(operation)
-
-
 def _readme(finding: Finding) -> str:
     found = finding.counterexample
     statement = " ".join((PROPERTIES[found.property_id].__doc__ or "").split()) if found.property_id else ""
@@ -365,7 +340,7 @@ def _readme(finding: Finding) -> str:
     elif found.at is not None and found.at >= len(found.operations):
         operations += "\n> then, in the drain phase"
     replays = finding.replays
-    told = {"3 of 3": "deterministic", "not replayed": "not replayed"}.get(replays, f"flaky, {replays}")
+    told = {"3 of 3": "deterministic", NOT_REPLAYED: NOT_REPLAYED}.get(replays, f"flaky, {replays}")
     return (
         f"# {found.property_id}: {found.message}\n\n{statement}\n\n"
         f"- status: {finding.status}; hits: {finding.total}; replays: {replays} ({told})\n"
