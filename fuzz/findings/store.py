@@ -237,7 +237,7 @@ class Findings:
 
     def write(self, finding: Finding) -> None:
         """Bring its directory up to date. Raises OSError."""
-        directory = finding.directory
+        directory, name = finding.directory, finding.signature.name
         put(directory / "finding.json", json.dumps({"schema": 1, **finding.to_json()}, indent=2) + "\n")
         put(
             directory / f"test_{slug(finding.signature.name)}.py",
