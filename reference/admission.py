@@ -51,7 +51,7 @@ class AdmissionPolicy(Protocol):
 
     def before_dispatch(self, due: Due) -> None: ...
 
-    def refused(self, due: Due) -> None:
+    def no_room(self, due: Due) -> None:
         """The step was refused for want of blocks."""
         ...
 

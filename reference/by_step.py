@@ -89,7 +89,7 @@ class ByStep:
             due.may_refuse = most > 0
         due.tables = [sequence.request for sequence, _ in due.work]
 
-    def refused(self, due: Due) -> None:
+    def no_room(self, due: Due) -> None:
         self._release.release_outside_window(due.work[0][0])
 
     def after_dispatch(self, due: Due, starts: abc.Sequence[int], tables: abc.Sequence[list[int]]) -> list[Span]:

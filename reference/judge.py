@@ -271,7 +271,7 @@ class Judge:
 
     def no_room(self, due: Due) -> None:
         """The step was refused for want of blocks, and may be."""
-        self.admission.refused(due)
+        self.admission.no_room(due)
 
     def after_dispatch(
         self,

@@ -97,7 +97,7 @@ class ForWholeRequest:
                 return False
             kept -= 1  # the tail was switched: copy-on-write
         switched = kept < len(old)
-        # Where choices are not predicted, a core may copy without need, or copy so that it needs no other block.
+        # Where choices are not predicted, the write is judged instead: it may not go to a block that others hold.
         if self.must_copy(sequence):
             if not switched and self._exact:
                 accuse(Aliasing, f"append to {request!r} keeps its tail block {old[-1]}, which others hold too")
@@ -124,7 +124,7 @@ class ForWholeRequest:
     def before_dispatch(self, due: Due) -> None:
         """Its blocks are there: no step is refused."""
 
-    def refused(self, due: Due) -> None:
+    def no_room(self, due: Due) -> None:
         """Nothing changes."""
 
     def after_dispatch(self, due: Due, starts: abc.Sequence[int], tables: abc.Sequence[list[int]]) -> list[Span]:
