@@ -93,6 +93,8 @@ SUITES = {
             "due.py",
             "sequence.py",
             "admission.py",
+            "whole_request.py",
+            "by_step.py",
             "allocation.py",
             "hits.py",
             "groups.py",
