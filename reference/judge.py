@@ -291,7 +291,8 @@ class Judge:
             if sequence.pending is not None:
                 step.copies.append((sequence.pending.source, sequence.pending.destination))
                 sequence.pending = None
-        self.stream.copy(copies, step.copies)
+        if copies or step.copies:
+            self.stream.copy(copies, step.copies)
         for sequence, start, end in spans:
             if self._computes:
                 self.stream.compute(sequence, start, end)
