@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from properties.operations import (
+    OPERATIONS,
     SCHEMA,
     Allocate,
     Append,
@@ -35,11 +36,12 @@ from properties.operations import (
     Tokens,
     Truncate,
     encode,
+    for_every_kind,
 )
 from properties.target import Found, Numbers, StepView, Target
 from reference.sequence import MAX_TOKEN
 
-from .runs.counterexample import versions
+from .runs.values import versions
 
 __all__ = ["Recorder"]
 
@@ -175,6 +177,9 @@ class Recorder:
             return namespace
         return tuple((part, self._values.setdefault(value, f"v{len(self._values)}")) for part, value in namespace)
 
+
+# What is no method here goes to the target without being written: an operation must not.
+for_every_kind("Recorder", {kind: kind for kind in OPERATIONS if kind in vars(Recorder)})
 
 _MATCHES = 64
 """Lookups that are remembered. If an engine passes an older answer to `allocate`, the record has none."""

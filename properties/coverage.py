@@ -1,5 +1,6 @@
-"""What capabilities and a policy mean for a session: which properties it checks, and why not the others (every summary
-says so), and which capabilities a policy rules out.
+"""What capabilities and a policy mean for a session: which properties it checks, and why not the others.
+
+Every summary says both. Also: which capabilities a policy rules out.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The ledger of sometimes-events: hard states that a campaign must have met at least once.
 
-A cache that never evicts never evicts wrongly. So each campaign counts events, and one that the target can produce and
-that never happened in 100,000 operations is a failure of the campaign (a warning below that), after Antithesis's
-"sometimes". The judge and the target's `noticed` do the counting. Here is what each event means and when it is
-possible; `reference.events` has their names.
+A cache that never evicts never evicts wrongly. So each campaign counts events. If an event that the target can produce
+never happened in 100,000 operations, the campaign fails (below that it warns), after Antithesis's "sometimes". The
+judge and the target's `noticed` do the counting. Here is what each event means and when it is possible;
+`reference.events` has their names.
 """
 
 from __future__ import annotations

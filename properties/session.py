@@ -18,7 +18,8 @@ counted. Nothing here depends on the target's policy: the judge knows it.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
 from reference import Admission, Crash, Due, Errors, Judge, Release, Step, Violation
@@ -47,7 +48,7 @@ from .operations import (
 )
 from .target import Capability, StepArrays, StepView, Target
 
-__all__ = ["Outcome", "Session"]
+__all__ = ["Outcome", "Session", "watched"]
 
 
 class Outcome(NamedTuple):
@@ -55,6 +56,21 @@ class Outcome(NamedTuple):
 
     status: str
     detail: str = ""
+
+
+_watchers: list[Callable[[Session, Session | None], None]] = []
+
+
+@contextmanager
+def watched(begun: Callable[[Session, Session | None], None]) -> Iterator[None]:
+    """While this lasts, `begun` is called with each session of this process that begins, and the session that it is a
+    clone of, or None. It may put a method of its own before the session's `apply`: for whoever writes down what a
+    process does before it dies. Costs nothing an operation elsewhere."""
+    _watchers.append(begun)
+    try:
+        yield
+    finally:
+        _watchers.remove(begun)
 
 
 _DONE = Outcome("done")
@@ -112,7 +128,11 @@ class Session:
         self._batches = Capability.BATCH in self.capabilities
         self._overlaps = Capability.OVERLAP in self.capabilities
         self._refuses = Capability.REFUSES in self.capabilities
+        self._fills = Capability.FILL in self.capabilities
+        self._matching = Capability.MATCH in self.capabilities
         self._bind()
+        for begun in _watchers:
+            begun(self, None)
 
     def _bind(self) -> None:
         self._apply: dict[type, Callable[[Any], Outcome]] = {
@@ -172,6 +192,8 @@ class Session:
         other._completed = deque()
         other._matches = {}
         other._bind()
+        for begun in _watchers:
+            begun(other, self)
         return other
 
     def walk(self) -> None:
@@ -199,7 +221,7 @@ class Session:
             raise Release(f"all is freed and completed, and {blocks.capacity - blocks.available} blocks are still held")
         if Capability.INSPECT in self.capabilities:
             free, cached, active = self.see(self.target.counts)
-            if free + cached != blocks.capacity or active != len(blocks.references) - blocks.capacity:
+            if free + cached != blocks.capacity or active != blocks.num_blocks - blocks.capacity:
                 raise Release(
                     f"all is freed and completed; the core counts {free} free, {cached} cached, {active} active"
                 )
@@ -245,7 +267,7 @@ class Session:
         judge = self.judge
         due = judge.before_allocate(request, tokens, namespace)
         handle = None
-        if operation.match is not None and Capability.MATCH not in self.capabilities:
+        if operation.match is not None and not self._matching:
             self._skip("a match not passed on: no capability MATCH")  # the operation itself is applied
         elif operation.match is not None and operation.match in self._matches:
             matched, space, handle = self._matches[operation.match]
@@ -262,7 +284,7 @@ class Session:
 
     def _append(self, operation: Append) -> Outcome:
         request, tokens = operation.request, operation.tokens
-        if Capability.FILL not in self.capabilities and UNKNOWN in tokens:
+        if not self._fills and UNKNOWN in tokens:
             return self._skip("no capability FILL")
         due = self.judge.before_append(request, tokens)
         _, refusal = self._call(operation, due, self.target.append, request, tokens)
@@ -293,7 +315,7 @@ class Session:
             if refusal.detail in NO_ROOM:
                 self.judge.no_room(due)
             return refusal
-        tables = [self.see(self.target.table, request) for request in due.tables[: len(view.starts)]]
+        tables = self._tables(due.tables[: len(view.starts)]) if due.tables else ()
         arrays = self.see(view.arrays) if self._batches and view.arrays is not None else None
         step = self.judge.after_dispatch(due, view.starts, tables, view.copies, arrays)
         self.steps[operation.step] = (step, view.handle)
@@ -310,7 +332,7 @@ class Session:
         _, refusal = self._call(operation, due, self.target.complete, handle)
         if refusal:
             return refusal
-        self.judge.after_complete(due, [self.see(self.target.table, request) for request in due.tables])
+        self.judge.after_complete(due, self._tables(due.tables) if due.tables else ())
         # A few are kept, so that completing twice can be tried.
         self._completed.append(operation.step)
         if len(self._completed) > 4:
@@ -385,6 +407,9 @@ class Session:
             return look(*values)
         except Exception as error:
             raise Crash(f"{look.__name__} ended in {type(error).__name__}: {error}") from error
+
+    def _tables(self, requests: Sequence[str]) -> Sequence[list[int]]:
+        return [self.see(self.target.table, request) for request in requests]
 
     def _wrong_refusal(self, kind: str, expected: str | None, error: Exception) -> None:
         if kind == OUT_OF_BLOCKS and expected in NO_ROOM and Capability.ERRORS not in self.capabilities:

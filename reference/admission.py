@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from array import array
 from collections import abc, defaultdict
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from . import events
 from .allocation import Allocation
@@ -34,7 +34,11 @@ Span = tuple[Sequence, int, int]
 
 
 class AdmissionPolicy(Protocol):
-    """When a core takes blocks. Each `before_` says in `due` which refusal is due; nothing has changed then."""
+    """When a core takes blocks. Each `before_` says in `due` which refusal is due; nothing has changed then.
+
+    one_by_one: a step computes each of its requests before it looks up the next one."""
+
+    one_by_one: ClassVar[bool]
 
     def before_allocate(self, due: Due) -> None: ...
 
@@ -63,13 +67,11 @@ class AdmissionPolicy(Protocol):
         step has them."""
         ...
 
-    def compute(self, spans: list[Span]) -> None:
-        """The step makes its copies, and then writes."""
-        ...
-
 
 class ForWholeRequest:
     """Blocks are taken for all tokens at allocate and append. O(the request's blocks)."""
+
+    one_by_one: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -77,7 +79,6 @@ class ForWholeRequest:
         blocks: Blocks,
         hits: Hits,
         allocation: Allocation,
-        stream: Stream,
         counts: defaultdict[str, int],
         findings: Findings,
     ) -> None:
@@ -87,21 +88,20 @@ class ForWholeRequest:
         self._blocks = blocks
         self._hits = hits
         self._allocation = allocation
-        self._stream = stream
         self._counts = counts
         self._findings = findings
 
     def before_allocate(self, due: Due) -> None:
         sequence, blocks = due.sequence, self._blocks
         needed = -(-len(sequence.tokens) // self._size)
-        due.hits = self.due_hits(sequence)
+        due.hits = self._hits.due(sequence)
         due.may_refuse = not self._complete and needed > blocks.available
         if needed > blocks.capacity:
             self._counts[events.NEVER_FITS] += 1
             due.refusal = NEVER_FITS
             return
-        references = blocks.references
-        missing = needed - sum(1 for block in due.hits[0] if references[block]) - blocks.available
+        active = [block for block in due.hits[0] if blocks.references[block]]
+        missing = needed - len(active) - blocks.available
         if missing > 0:
             count_refusal(self._counts, missing)
             due.refusal = OUT_OF_BLOCKS
@@ -173,16 +173,17 @@ class ForWholeRequest:
         """Nothing changes."""
 
     def after_dispatch(self, due: Due, starts: abc.Sequence[int], tables: abc.Sequence[list[int]]) -> list[Span]:
-        return [(sequence, sequence.scheduled, sequence.scheduled + count) for sequence, count in due.work]
-
-    def compute(self, spans: list[Span]) -> None:
-        for sequence, start, end in spans:
-            self._stream.compute(sequence, start, end)
+        spans: list[Span] = []
+        for sequence, count in due.work:
+            spans.append((sequence, sequence.scheduled, sequence.scheduled + count))
+        return spans
 
 
 class ByStep:
     """A request waits. A step finds its hits when it is first dispatched, takes blocks for the tokens of the step only,
     request by request, and stops at the first that does not fit. O(blocks of the step's requests)."""
+
+    one_by_one: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -197,6 +198,7 @@ class ByStep:
         findings: Findings,
     ) -> None:
         self._size = policy.block_size
+        self._caching = policy.caching
         self._complete = policy.complete
         self._windowed = policy.windowed
         self._null = policy.null_block
@@ -275,9 +277,6 @@ class ByStep:
                 accuse(Admission, f"the step leaves out {sequence.request!r}, for which there are enough blocks")
         return spans
 
-    def compute(self, spans: list[Span]) -> None:
-        """Each has been computed before the next was looked up."""
-
     # ---- whether it fits ---------------------------------------------------------------------------------------------
 
     def missing(self, sequence: Sequence, count: int, released: int = 0) -> tuple[int, int]:
@@ -314,7 +313,7 @@ class ByStep:
 
     def due_hits(self, sequence: Sequence) -> list[list[int]]:
         """For each group, the blocks that must be hit: also for what was appended, or named, before the first step."""
-        if not sequence.admitted:
+        if self._caching and not sequence.admitted:
             size, num_full = self._size, sequence.num_named // self._size
             for table in sequence.tables:
                 for at in range(len(table.histories) - 1, num_full):
@@ -372,7 +371,7 @@ def admission_of(
     """The one that the policy states."""
     if policy.admission == "step":
         return ByStep(policy, histories, blocks, hits, allocation, release, stream, counts, findings)
-    return ForWholeRequest(policy, blocks, hits, allocation, stream, counts, findings)
+    return ForWholeRequest(policy, blocks, hits, allocation, counts, findings)
 
 
 def count_refusal(counts: defaultdict[str, int], missing: int) -> None:

@@ -42,7 +42,7 @@ def step_array_faults(step: Step, arrays: StepArrays, block_size: int) -> list[s
     tables, context_lengths, cu_seqlens = arrays.tables, arrays.context_lengths, arrays.cu_seqlens
     packed_rows, row_sequences = arrays.packed_rows, arrays.row_sequences
     positions, slots = arrays.positions, arrays.slots
-    total = sum(end - start for _, start, end in spans)
+    total = sum([end - start for _, start, end in spans])
     if not len(tables) == len(context_lengths) == len(cu_seqlens) - 1 == len(spans) or not (
         len(packed_rows) == len(row_sequences) == len(positions) == len(slots) == total
     ):
@@ -65,7 +65,7 @@ def step_array_faults(step: Step, arrays: StepArrays, block_size: int) -> list[s
             faults.append(f"context length of {name!r} is {context_lengths[index]}, not {end}")
         table, width = group.blocks, len(group.blocks)
         shown = tables[index]
-        if shown[:width] != table or any(block != -1 for block in shown[width:]):
+        if shown[:width] != table or shown[width:].count(-1) != len(shown) - width:
             faults.append(f"the step's block table of {name!r} is {list(shown)}, its table {table}")
         if positions[row:after] != list(range(start, end)):
             faults.append(f"positions of {name!r} are {list(positions[row:after])[:32]}, not {start} to {end - 1}")

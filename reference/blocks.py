@@ -26,10 +26,10 @@ class Blocks:
 
     references, published: how many holders each block has, and the number of its history, None where not published.
     owners: by history, the blocks that it is published in, earliest first. withdrawn: why a block that still holds its
-    content may not be hit any more. capacity: blocks that can be handed out. available, cached: how many have no
-    holder, and how many of those are published. predictor: the order in which blocks are used again; None where it is
-    not predicted. changed: blocks whose references or publication have changed, in order; whoever wants to know puts a
-    list of its own here."""
+    content may not be hit any more. num_blocks, capacity: all blocks, and those that can be handed out. available,
+    cached: how many have no holder, and how many of those are published. predictor: the order in which blocks are used
+    again; None where it is not predicted. settles: whether it matters what is let go at once. changed: blocks whose
+    references or publication have changed, in order; each operation puts a list of its own here."""
 
     def __init__(
         self,
@@ -44,10 +44,11 @@ class Blocks:
         self._histories = histories
         self._counts = counts
         self._findings = findings
-        self._settles = policy.order == "unpublished_first"
+        self.settles = policy.order == "unpublished_first"
         self._only_last = policy.duplicates == "last"
         # Where content may be dropped early, parents leave the cache before their children.
         self._children_first = policy.complete and not self._only_last and not policy.windowed
+        self.num_blocks = policy.num_blocks
         self.references = [0] * policy.num_blocks
         self.published: list[int | None] = [None] * policy.num_blocks
         self.owners: dict[int, list[int]] = {}
@@ -118,8 +119,8 @@ class Blocks:
             history = self._histories.parent(history)
 
     def settle(self) -> None:
-        """All that one request lets go at once has been let go."""
-        if self._settles and self.predictor is not None:
+        """All that one request lets go at once has been let go. Needed only where `settles` says so."""
+        if self.predictor is not None:
             self.predictor.settle()
 
     def take(self, block: int) -> None:
@@ -127,13 +128,14 @@ class Blocks:
         history = self.published[block]
         if history is not None:
             self._evict(block, history)
-        self.withdrawn.pop(block, None)
+        if block in self.withdrawn:
+            del self.withdrawn[block]
         self.hold(block)
 
     # ---- the index ---------------------------------------------------------------------------------------------------
 
-    def publish(self, block: int, history: int) -> None:
-        """`block`, which is not published, can be hit for `history` from now on."""
+    def publish(self, block: int, history: int, before: int) -> None:
+        """`block`, which is not published, can be hit for `history` from now on. before: the history before it."""
         owners = self.owners.setdefault(history, [])
         if owners:
             self._counts[events.PUBLISHED_A_DUPLICATE] += 1
@@ -142,8 +144,9 @@ class Blocks:
                 owners = self.owners.setdefault(history, [])
         owners.append(block)
         self.published[block] = history
-        self._extensions[self._histories.parent(history)] += 1
-        self.withdrawn.pop(block, None)
+        self._extensions[before] += 1
+        if block in self.withdrawn:
+            del self.withdrawn[block]
         self.changed.append(block)
 
     def withdraw(self, block: int, reason: type[Violation]) -> None:
@@ -192,5 +195,7 @@ class Blocks:
             self._findings.accuse(
                 Eviction, f"block {block} is taken while blocks that extend its content are still cached"
             )
-        if any(self.references[other] > 1 for other in self.owners.get(self._histories.parent(history), ())):
-            self._counts[events.EVICTED_WHILE_ITS_PREFIX_IS_SHARED] += 1
+        for other in self.owners.get(self._histories.parent(history), ()):
+            if self.references[other] > 1:
+                self._counts[events.EVICTED_WHILE_ITS_PREFIX_IS_SHARED] += 1
+                break

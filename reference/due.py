@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections import abc
 
+from .blocks import Blocks
 from .sequence import Sequence, Step
 
 __all__ = ["Due"]
@@ -41,6 +42,7 @@ class Due:
         "work",
     )
 
+    changed: list[int]
     sequence: Sequence
     tokens: array[int]
     position: int
@@ -51,7 +53,7 @@ class Due:
     skip: str
     tables: abc.Sequence[str]
 
-    def __init__(self) -> None:
-        self.changed: list[int] = []
+    def __init__(self, blocks: Blocks) -> None:
+        self.changed = blocks.changed = []
         self.refusal: str | None = None
         self.may_refuse = False

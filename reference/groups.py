@@ -48,7 +48,7 @@ class FullAttention:
         return most
 
     def hit(self, histories: Sequence[int], length: int, choose: Callable[[int], int]) -> list[int]:
-        return [choose(history) for history in histories[1 : length + 1]]
+        return [*map(choose, histories[1 : length + 1])]
 
 
 class SlidingWindow:
@@ -72,7 +72,7 @@ class SlidingWindow:
 
     def hit(self, histories: Sequence[int], length: int, choose: Callable[[int], int]) -> list[int]:
         first = self._first(length)
-        return [self._null] * first + [choose(history) for history in histories[first + 1 : length + 1]]
+        return [self._null] * first + [*map(choose, histories[first + 1 : length + 1])]
 
     def _first(self, length: int) -> int:
         """The first block that the token after a hit of `length` blocks needs."""

@@ -47,24 +47,24 @@ class Hits:
     # ---- what must be hit --------------------------------------------------------------------------------------------
 
     def due(self, sequence: Sequence) -> list[list[int]]:
-        """For each group, the blocks that a sequence without blocks must hit now; none for any other."""
-        tables = sequence.tables
+        """For each group, the blocks that a sequence without blocks must hit now; none for any other. As many as every
+        group can hit."""
+        tables, owners = sequence.tables, self._blocks.owners
         if sequence.admitted or not self._caching:
             return [[] for _ in tables]
-        hits = self.longest(sequence)
-        return [table.group.hit(table.histories, hits, self._choose) for table in tables]
-
-    def longest(self, sequence: Sequence) -> int:
-        """The most blocks that every group can hit."""
-        tables, owners, length = sequence.tables, self._blocks.owners, sequence.num_named
-        hits = (length if self._to_last_token else length - 1) // self._size
+        length = sequence.num_named if sequence.num_placeholders else len(sequence.tokens)
+        most = (length if self._to_last_token else length - 1) // self._size
         while True:
-            longest = hits
+            hits = most
             for table in tables:
-                longest = table.group.longest_hit(table.histories, longest, owners)
-            if longest == hits or len(tables) == 1:
-                return longest
-            hits = longest
+                hits = table.group.longest_hit(table.histories, hits, owners)
+            if hits == most or len(tables) == 1:
+                break
+            most = hits
+        due = []
+        for table in tables:
+            due.append(table.group.hit(table.histories, hits, self._choose))
+        return due
 
     def not_held(self, sequence: Sequence, hits: list[list[int]]) -> list[list[int]]:
         """The same contents, in blocks that nobody holds where there are any."""

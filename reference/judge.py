@@ -89,6 +89,7 @@ class Judge:
         self.admission = admission_of(
             policy, self.histories, blocks, self.hits, self.allocation, self.release, self.stream, counts, findings
         )
+        self._computes = not self.admission.one_by_one
         self.accuse = findings.accuse
         self.shortest = self.rollback.shortest
 
@@ -122,7 +123,7 @@ class Judge:
     # ---- lookup and allocate -----------------------------------------------------------------------------------------
 
     def before_lookup(self, tokens: abc.Sequence[int], namespace: Hashable) -> Due:
-        due = self._due()
+        due = Due(self.blocks)
         prompt = read_tokens(tokens)
         if prompt is None:
             due.refusal = refusals.INVALID_TOKENS
@@ -135,7 +136,7 @@ class Judge:
         self.hits.judge_lookup(due.sequence, hit_tokens, blocks)
 
     def before_allocate(self, request: str, tokens: abc.Sequence[int], namespace: Hashable) -> Due:
-        due = self._due()
+        due = Due(self.blocks)
         prompt = read_tokens(tokens)
         if prompt is None:
             due.refusal = refusals.INVALID_TOKENS
@@ -230,7 +231,7 @@ class Judge:
         self.release.freed(sequence)
 
     def before_reset(self) -> Due:
-        return self._due()
+        return Due(self.blocks)
 
     def after_reset(self, due: Due) -> None:
         if self.sequences:
@@ -241,7 +242,7 @@ class Judge:
     # ---- dispatch and complete ---------------------------------------------------------------------------------------
 
     def before_dispatch(self, work: abc.Sequence[tuple[str, int]]) -> Due:
-        due = self._due()
+        due = Due(self.blocks)
         due.skip, due.tables, due.work = "", (), (known := [])
         for request, count in work:
             sequence = self.sequences.get(request)
@@ -254,7 +255,7 @@ class Judge:
             known.append((sequence, count))
         if not work:
             due.refusal = refusals.EMPTY_DISPATCH
-        elif len({request for request, _ in work}) < len(work):
+        elif len(work) > 1 and len({request for request, _ in work}) < len(work):
             due.refusal = refusals.REPEATED_REQUEST
         else:
             self.admission.before_dispatch(due)
@@ -285,8 +286,9 @@ class Judge:
                 step.copies.append((sequence.pending.source, sequence.pending.destination))
                 sequence.pending = None
         self.stream.copy(copies, step.copies)
-        self.admission.compute(spans)
         for sequence, start, end in spans:
+            if self._computes:
+                self.stream.compute(sequence, start, end)
             if sequence.num_placeholders and UNKNOWN in sequence.tokens[start:end]:
                 self.events[events.PLACEHOLDER_DISPATCHED] += 1
             sequence.scheduled = end
@@ -300,7 +302,7 @@ class Judge:
         return step
 
     def before_complete(self, step: Step) -> Due:
-        due = self._due()
+        due = Due(self.blocks)
         due.step, due.tables = step, ()
         if step.done:
             due.refusal = refusals.ALREADY_COMPLETED
@@ -331,14 +333,9 @@ class Judge:
 
     # ---- what they share ---------------------------------------------------------------------------------------------
 
-    def _due(self) -> Due:
-        due = Due()
-        self.blocks.changed = due.changed
-        return due
-
     def _due_of(self, request: str) -> Due:
         """With the live sequence of `request`; refused if there is none."""
-        due = self._due()
+        due = Due(self.blocks)
         sequence = self.sequences.get(request)
         if sequence is None:
             due.refusal = refusals.UNKNOWN_REQUEST

@@ -120,7 +120,7 @@ class Policy:
     @property
     def windowed(self) -> bool:
         """Whether any group's queries attend to a window only."""
-        return any(window is not None for window in self.windows)
+        return self.windows != (None,) and any(window is not None for window in self.windows)
 
     @property
     def null_block(self) -> int:

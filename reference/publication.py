@@ -100,4 +100,4 @@ class Publication:
             if table.published * size <= earlier:
                 self._counts[events.PUBLISHED_WHEN_NAMED] += 1
             if self._blocks.published[block] is None:
-                self._blocks.publish(block, histories[logical + 1])
+                self._blocks.publish(block, histories[logical + 1], histories[logical])

@@ -29,6 +29,7 @@ class Release:
         self._at_once = policy.lifetime == "stream"
         self._windowed = policy.windowed
         self._null = policy.null_block
+        self._settles = blocks.settles
         self._blocks = blocks
         self._counts = counts
 
@@ -46,7 +47,8 @@ class Release:
         if not sequence.in_flight or self._at_once:
             for block in blocks:
                 self._blocks.let_go(block)
-            self._blocks.settle()
+            if self._settles:
+                self._blocks.settle()
         elif blocks:
             sequence.deferred.append((sequence.in_flight[-1], blocks))
 
@@ -61,7 +63,8 @@ class Release:
                     self._blocks.let_go_alone(block)
             if sequence.freed and not sequence.in_flight and not self._at_once:
                 self._let_all_go(sequence)
-        self._blocks.settle()
+        if self._settles:
+            self._blocks.settle()
 
     def held_by_steps(self, steps: list[Step]) -> list[Sequence]:
         """The freed sequences whose blocks are still held."""
@@ -77,7 +80,8 @@ class Release:
         for table in sequence.tables:
             for block in reversed(table.blocks[table.num_released :]):
                 self._blocks.let_go(block)
-            self._blocks.settle()
+            if self._settles:
+                self._blocks.settle()
 
     # ---- behind a window ---------------------------------------------------------------------------------------------
 
@@ -102,7 +106,8 @@ class Release:
             table.blocks = [self._null] * needed + table.blocks[needed:]
             table.num_released = needed
             self._counts[events.LET_GO_BEHIND_THE_WINDOW] += 1
-            self._blocks.settle()
+            if self._settles:
+                self._blocks.settle()
 
     @staticmethod
     def _first_needed(sequence: Sequence, table: GroupTable) -> int:

@@ -72,7 +72,7 @@ class Stream:
                 self._slots.name(table.blocks[at // size], at % size, token)
             # What is written behind the new names has another history now.
             for logical in range(position // size + 1, -(-sequence.scheduled // size)):
-                self._slots.rename(table.blocks[logical], self._history_before(sequence, table, logical))
+                self._slots.rename(table.blocks[logical], self._history(sequence, table, logical))
 
     def verify(self, sequences: abc.Iterable[Sequence]) -> None:
         """Every written position is still where it belongs. O(all tables)."""
@@ -80,13 +80,14 @@ class Stream:
         for sequence in sequences:
             tokens, pending = sequence.tokens, sequence.pending
             for table in sequence.tables:
-                written = max(sequence.scheduled, table.written_from)
+                written, histories = max(sequence.scheduled, table.written_from), table.histories
                 for logical in range(table.num_released, -(-written // size)):
                     piece = tokens[logical * size : min(written, (logical + 1) * size)]
                     block = table.blocks[logical]
                     if pending is not None and pending.destination == block:
                         block = pending.source  # the copy has not been made
-                    if not slots.holds(block, self._history_before(sequence, table, logical), piece):
+                    before = histories[logical] if logical < len(histories) else self._history(sequence, table, logical)
+                    if not slots.holds(block, before, piece):
                         self._findings.accuse(
                             Freshness,
                             f"{sequence.request!r} would read positions {logical * size} on from block {block}, which "
@@ -96,7 +97,7 @@ class Stream:
     def _write(self, sequence: Sequence, table: GroupTable, start: int, end: int) -> None:
         """Write positions start to end. Judges who may write there, and what is read below them in the first block."""
         size, tokens, slots, references = self._size, sequence.tokens, self._slots, self._blocks.references
-        position = max(start, table.written_from)
+        position, histories = max(start, table.written_from), table.histories
         while position < end:
             logical, offset = divmod(position, size)
             stop = min(end, (logical + 1) * size)
@@ -107,7 +108,7 @@ class Stream:
                     f"the step writes position {position} of {sequence.request!r} into block {block}, "
                     f"which {references[block]} tables and copies hold",
                 )
-            before = self._history_before(sequence, table, logical)
+            before = histories[logical] if logical < len(histories) else self._history(sequence, table, logical)
             if offset and not slots.holds(block, before, tokens[logical * size : position]):
                 self._findings.accuse(
                     Freshness,
@@ -117,7 +118,7 @@ class Stream:
             slots.write(block, offset, before, tokens[position:stop])
             position = stop
 
-    def _history_before(self, sequence: Sequence, table: GroupTable, logical: int) -> int:
+    def _history(self, sequence: Sequence, table: GroupTable, logical: int) -> int:
         """The history before a logical block: also where placeholders keep `histories` from reaching so far."""
         size, histories = self._size, table.histories
         if logical < len(histories):

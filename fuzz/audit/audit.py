@@ -30,9 +30,10 @@ from ..engines.registry import audited, engine_of
 from ..engines.swarm import WalkEngine
 from ..engines.tally import Tally
 from ..findings.shrink import shrink
-from ..runs.counterexample import Counterexample, read, versions, write
-from ..runs.perform import Judging, perform
+from ..runs.counterexample import read, write
+from ..runs.perform import perform
 from ..runs.processes import follow_parent
+from ..runs.values import Counterexample, Judging, versions
 from ..zoo import Bug, canary, find
 
 __all__ = ["CANARY_SEEDS", "Audit", "Plan", "Row", "Trial", "audit"]

@@ -10,7 +10,7 @@ from hypothesis import Phase, settings
 from fuzz.engines.engine import Assignment
 from fuzz.engines.swarm import WalkEngine
 from fuzz.engines.tally import Tally
-from fuzz.runs.perform import Judging
+from fuzz.runs.values import Judging
 from properties.machines.allocator import run_machine
 from properties.machines.profiles import settings_for
 from properties.targets import load

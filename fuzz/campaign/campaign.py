@@ -1,12 +1,13 @@
-"""A campaign on many workers: how it begins, which task is next, who is told what came of each, and the sum.
+"""A campaign: how it begins, which task is next, who is told what came of each, and the sum.
 
-`Lanes` say which range of which stream is hunted, the `Agenda` what else there is to do. What is found goes to the
-`Keeper`, what dies to the `Autopsies`. The `Folder` has room for it all, and the `Journal` says how far it is.
+`Streams` say which range of which stream is hunted, the `Queue` what else there is to do. An `Executor` performs the
+tasks: in this process, on worker processes, or on a cluster. What is found goes to the `Triage`, what dies to the
+`Crashes`. The `Folder` has room for it all, and the `Journal` says how far it is.
 
 Unit n of a seed is the same everywhere: how far a campaign gets depends on the machine, what it does does not. What a
 campaign leaves in the spool, the next one on the same folder settles first.
 
-This room may not know: the terminal (a `Show` is told what happens), any core, how processes are made.
+The terminal is told what happens through a `Show`.
 """
 
 from __future__ import annotations
@@ -17,39 +18,41 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from time import monotonic
+from typing import Protocol
 
-from properties.coverage import KERNELS, unchecked
-from properties.operations import REUSES, Configuration
-from properties.target import Capability
-from properties.targets import load
-from reference import Policy
+from properties.coverage import KERNELS
 
 from ..engines.engine import Clock
 from ..engines.registry import on_kernels
-from ..findings.baseline import NEW, REGRESSED, Baseline
+from ..findings.baseline import Baseline
+from ..findings.statuses import NEW, REGRESSED
 from ..findings.store import Findings
 from ..runs.files import put
 from ..runs.status import CLEAN, HARNESS, NOTHING, ONLY_KNOWN
 from . import ci
-from .crashes import Autopsies
+from .checks import checks_of
+from .crashes import Crashes
+from .executor import Done, Executor, ExecutorLost, Making
 from .folder import Folder, taken
 from .history import BadHistory, History
 from .journal import Journal
-from .outcome import CampaignResult, Figures, Show
-from .plans import CampaignPlan
-from .queue import Agenda
-from .streams import Lanes
-from .supervisor import Died, Done, Executor, ExecutorLost, Workers
-from .triage import KINDS, Keeper
-from .worker import Task
+from .outcome import CampaignResult, Figures
+from .plan import CampaignPlan
+from .queue import Queue
+from .streams import Streams, streams_of
+from .tasks import Died, Task
+from .triage import KINDS, Tells, Triage
 
-__all__ = ["Nightly"]
+__all__ = ["Campaign", "Show"]
 
 _GRACE = 8.0
-"""Seconds after the budget in which running tasks may end and hits may still be settled."""
+"""Seconds after the budget in which workers' tasks may end and hits may still be settled."""
 
 _LAST = 14.0
-"""Seconds after the budget when whatever still runs is ended."""
+"""Seconds after the budget when whatever workers still run is ended."""
+
+_SHOWN = 0.2
+"""Seconds between figures, while a task is performed in this process."""
 
 _NOTED = 5.0
 """Seconds between notes on disk of how far the campaign is."""
@@ -61,7 +64,17 @@ _INTERPRETING = 60.0
 """Seconds that a replay in the interpreter may take; importing torch is a good part of that."""
 
 
-class Nightly:
+class Show(Tells, Protocol):
+    """Is told what happens, and shows it or not."""
+
+    def began(self, plan: CampaignPlan, adopted: int) -> None: ...
+
+    def progress(self, figures: Figures) -> None: ...
+
+    def died(self, died: Died) -> None: ...
+
+
+class Campaign:
     """One campaign in one folder. `run` does it."""
 
     def __init__(
@@ -70,15 +83,15 @@ class Nightly:
         out: Path,
         clock: Clock,
         show: Show,
+        executor: Making,
         *,
         now: Callable[[], datetime],
         baseline: Path | None = None,
         resume: bool = False,
-        executor: Callable[[CampaignPlan, Path], Executor] | None = None,
         command: str = "",
     ) -> None:
-        """clock: where an interruption is raised. now: for dates in findings and history only. command: what repeats
-        the campaign, for people."""
+        """clock: where an interruption is raised. executor: makes what the tasks run on (see `worker.executor_of`).
+        now: for dates in findings and history only. command: what repeats the campaign, for people."""
         self.plan = plan
         self.out = out
         self._clock = clock
@@ -86,11 +99,12 @@ class Nightly:
         self._now = now
         self._baseline_path = baseline or out / "baseline.json"
         self._resume = resume
-        self._executor = executor or _workers
+        self._executor = executor
         self.result = CampaignResult(plan, command=command)
-        self._folder = Folder(out, self.result)
+        self._folder = Folder(out, self.result.stop, self.result.unsaved.append)
         self._journal = Journal(out, plan)
         self._settled_last = False
+        self._shown = 0.0
 
     def run(self) -> CampaignResult:
         """Run it. Raises Busy, NothingToResume, BadBaseline, BadHistory before anything is done; a folder that cannot
@@ -104,7 +118,7 @@ class Nightly:
                 result.status, result.complaint = HARNESS, f"cannot write to {self.out}: {error}"
                 return result
             interrupted = False
-            workers = self._executor(self.plan, self._folder.spool)
+            workers = self._workers = self._executor(self._folder.spool, self._alive)
             try:
                 self._loop(workers)
             except KeyboardInterrupt:
@@ -126,50 +140,30 @@ class Nightly:
         if self._resume:
             self.plan, streams = self._journal.resume()
         plan = result.plan = self.plan
-        self._lanes = Lanes(plan.streams())
+        self._streams = Streams(streams_of(plan), plan.round)
         if streams is not None:
-            self._lanes.go_on(streams)
+            self._streams.go_on(streams)
         self._folder.prepare()
         self.findings = Findings(out / "findings", plan.keep, self._now())
         self._history = History(out / "history.sqlite")
         self._campaign = self._history.begin(result.to_json(), self._now().isoformat(timespec="seconds"))
         adopted = self._folder.begin(self._campaign)
-        self._what_is_checked()
-        self._agenda = Agenda(self._folder.hits)
-        self._keeper = Keeper(self.findings, baseline, self._folder, self._agenda, result, self._show)
-        self._autopsies = Autopsies(self._keeper, self._folder, self._agenda, result, self._show)
-        self._keeper.adopt(adopted)
-        self._keeper.verify()
+        self._checks = checks_of(plan)
+        result.unchecked = dict(self._checks.unchecked)
+        self._queue = Queue(self._folder.hits)
+        folder, queue = self._folder, self._queue
+        self._triage = Triage(self.findings, baseline, folder, queue, plan.properties, plan.targets, result, self._show)
+        self._crashes = Crashes(self._triage, folder, queue, plan.hang, plan.devices, self._show.filed)
+        self._triage.adopt(adopted)
+        self._triage.verify()
         self._note()
         self._show.began(plan, len(adopted))
-
-    def _what_is_checked(self) -> None:
-        """Per property: checked if any target's sessions check it."""
-        capabilities: frozenset[Capability] = frozenset()
-        reasons: list[dict[str, str]] = []
-        self._policies: list[Policy] = []
-        named = (name for name, share in self.plan.engines.items() if share > 0)
-        with_kernels = bool(self.plan.kernels) and on_kernels(named)
-        for target in self.plan.targets:
-            factory = load(target)
-            for variant in self.plan.configurations:
-                judging = variant.judging()
-                session = judging.session(factory, Configuration())
-                capabilities |= session.capabilities
-                reasons.append(unchecked(session.capabilities, session.judge.policy, with_kernels))
-                self._policies += [
-                    judging.session(factory, Configuration(reuse=reuse)).judge.policy for reuse in REUSES
-                ]
-        self._capabilities = capabilities
-        self.result.unchecked = {
-            name: reason for name, reason in reasons[0].items() if all(name in each for each in reasons)
-        }
 
     def _note(self, ended: bool = False) -> None:
         """Keep on disk how far it is, should this process be killed. Raises OSError, BadHistory."""
         seconds = self._journal.before + monotonic() - self._began
-        self._journal.note(seconds, self._lanes.noted(self._agenda.running), ended)
-        self._keeper.note()
+        self._journal.note(seconds, self._streams.noted(self._queue.running), ended)
+        self._triage.note()
         if not ended:
             self._history.progress(self._campaign, self.result.tally.operations, seconds)
 
@@ -177,16 +171,16 @@ class Nightly:
         result, plan = self.result, self.plan
         result.seconds = monotonic() - self._began
         result.busy = self._busy_at_end / (plan.processes * result.seconds) if result.seconds else 0.0
-        self._keeper.end()
-        self._autopsies.end()
+        self._triage.end()
+        self._crashes.end(self.result.tally.operations)
         self._folder.end()
-        self._keeper.judge()
+        self._triage.judge()
         result.findings = self.findings.now()
         met = {id for finding in result.findings for id in (finding.signature.id, finding.known_as)}
         result.still = [one for one in result.still if one.id not in met]
         result.fixed = [one for one in result.fixed if one.id not in met]
         tally = result.tally
-        result.missing = tally.ledger.missing(self._capabilities, self._policies)
+        result.missing = tally.ledger.missing(self._checks.capabilities, self._checks.policies)
         if not on_kernels(name for name, count in tally.by_engine.items() if count):
             for name in KERNELS:
                 result.unchecked.setdefault(name, "no kernels were run beside the allocator (--kernels)")
@@ -215,7 +209,7 @@ class Nightly:
         while True:
             self._clock()  # where an interruption is raised
             now = monotonic()
-            if self.result.stopped or now >= end + _LAST or self._enough():
+            if self.result.stopped or self._enough() or (now >= end + _LAST and not self.plan.in_process):
                 return
             for _ in range(workers.idle()):
                 task = self._next(workers, now, end)
@@ -239,7 +233,7 @@ class Nightly:
 
     def _enough(self) -> bool:
         most = self.plan.max_findings
-        if any(task.kind in ("reduce", "interpret") for task in (*self._agenda.first, *self._agenda.running)):
+        if any(task.kind in ("reduce", "interpret") for task in (*self._queue.first, *self._queue.running)):
             return False  # that belongs to what was found
         return bool(most) and self._open_findings() >= most
 
@@ -248,14 +242,33 @@ class Nightly:
 
     def _open(self, now: float, end: float) -> bool:
         """Is there anything left to do?"""
-        lost = self._agenda.lost
-        if self._agenda.first or self._autopsies.waiting or any(task.kind != "hunt" for task in lost):
-            return now < end + _GRACE
-        return now < end and (bool(lost) or self._lanes.open)
+        lost = self._queue.lost
+        if self._queue.first or self._crashes.waiting or any(task.kind != "hunt" for task in lost):
+            return self._settling(now, end)
+        return self._hunting(now, end) or (now < end and bool(lost))
 
-    def _figures(self, workers: Executor, now: float) -> Figures:
+    def _hunting(self, now: float, end: float) -> bool:
+        """Is there time to hunt? In this process every stream has a first turn, however long the others took."""
+        if not self._streams.open:
+            return False
+        return now < end or (self.plan.in_process and self.plan.budget > 0 and self._streams.owed)
+
+    def _settling(self, now: float, end: float) -> bool:
+        """Is there time for all else? In this process what is found is settled, however long that takes."""
+        return now < end + _GRACE or self.plan.in_process
+
+    def _alive(self, operations: int) -> None:
+        """A task that is performed in this process goes on. Raises KeyboardInterrupt."""
+        self._clock()
+        now = monotonic()
+        if now - self._shown >= _SHOWN:
+            self._shown = now
+            self._show.progress(self._figures(self._workers, now, operations))
+
+    def _figures(self, workers: Executor, now: float, more: int = 0) -> Figures:
+        """more: operations of a task that has not ended."""
         seconds = now - self._began
-        operations, processes = self.result.tally.operations, self.plan.processes
+        operations, processes = self.result.tally.operations + more, self.plan.processes
         return Figures(
             seconds,
             operations,
@@ -276,42 +289,50 @@ class Nightly:
 
     def _next(self, workers: Executor, now: float, end: float) -> Task | None:
         """What an idle worker does now. Settling takes half of the workers at most while there is time to hunt."""
-        agenda = self._agenda
-        for lost in agenda.lost:
+        queue = self._queue
+        for lost in queue.lost:
             if now < (end if lost.kind == "hunt" else end + _GRACE):
-                agenda.lost.remove(lost)
+                queue.lost.remove(lost)
                 return replace(lost, seconds=min(lost.seconds, end - now)) if lost.kind == "hunt" else lost
-        hunting = now < end and self._lanes.open
+        hunting = self._hunting(now, end)
         others = sum(task.kind != "hunt" for task in workers.running())
         half = max(1, self.plan.processes // 2)
         room = not hunting or (others < half and not (self.plan.processes == 1 and self._settled_last))
         task: Task | None = None
-        if room and now < end + _GRACE:
-            if self._autopsies.waiting:
-                task = self._autopsies.next()
-            elif agenda.first or (agenda.rest and hunting):
-                task = (agenda.first or agenda.rest).pop(0)
-                # At the end what is left is named and replayed, and shrunk as far as that goes in a second or two.
-                seconds = min(self.plan.shrink, max(1.5, end + 3.0 - now))
-                if task.kind == "interpret":
-                    seconds = min(_INTERPRETING, end + _LAST - 1.0 - now)
-                task = replace(task, seconds=seconds)
+        if room and self._settling(now, end):
+            if self._crashes.waiting:
+                task = self._crashes.next()
+            elif queue.first or (queue.rest and hunting):
+                task = (queue.first or queue.rest).pop(0)
+                task = replace(task, seconds=self._seconds(task, now, end))
         self._settled_last = task is not None
         if task is None and hunting:
             task = self._hunt(end - now)
         if task is not None:
-            agenda.given(task, self.result.tally.operations)
+            queue.given(task, self.result.tally.operations)
         return task
 
+    def _seconds(self, task: Task, now: float, end: float) -> float:
+        """How long a task that is no hunt may take."""
+        alone = self.plan.in_process
+        if task.kind == "interpret":
+            return _INTERPRETING if alone else min(_INTERPRETING, end + _LAST - 1.0 - now)
+        # At the end what is left is named and replayed, and shrunk as far as that goes in a second or two.
+        return self.plan.shrink if alone else min(self.plan.shrink, max(1.5, end + 3.0 - now))
+
     def _hunt(self, left: float) -> Task:
-        part = self._lanes.next(left)
-        return self._agenda.make("hunt", part.stream, first=part.first, count=part.count, seconds=part.seconds)
+        part = self._streams.next(left)
+        # Alone, a hunt ends with what it has found, which is looked at before anything else is done.
+        most = int(self.plan.in_process)
+        return self._queue.make(
+            "hunt", part.stream, first=part.first, count=part.count, seconds=part.seconds, most=most
+        )
 
     # ---- what comes back ---------------------------------------------------------------------------------------------
 
     def _take(self, event: Done | Died) -> None:
         task = event.task
-        before = self._agenda.back(task)
+        before = self._queue.back(task)
         if isinstance(event, Died):
             self._take_death(event, before)
             return
@@ -323,50 +344,48 @@ class Nightly:
                 self._show.said(warning)
         if task.kind in KINDS:
             if result.error:
-                self._keeper.failed(task, result.error)
+                self._triage.failed(task, result.error)
             else:
-                self._keeper.done(task, result)
+                self._triage.done(task, result)
             return
         if result.error:  # the campaign cannot be believed
             assert task.stream is not None
-            self.result.stopped = f"the harness failed in a worker ({task.kind} of {task.stream.name})\n{result.error}"
+            where = "this process" if self.plan.in_process else "a worker"
+            self.result.stopped = f"the harness failed in {where} ({task.kind} of {task.stream.name})\n{result.error}"
             return
         self.result.tally.merge(result.tally)
+        if task.stream is not None and (figures := result.tally.figures.get("trace")):
+            self.result.traces[task.stream.target] = figures
         if task.kind == "hunt":
-            self._lanes.done(task, result)
+            self._streams.done(task, result)
         for hit in result.hits:
-            self._keeper.hit(hit, task.stream, before)
-        if task.kind == "autopsy":
-            self._autopsies.done(task, "")
+            self._triage.hit(hit, task.stream, before)
+        if task.kind == "reproduce":
+            self._crashes.done(task, "", self.result.tally.operations)
 
     def _take_death(self, died: Died, before: int) -> None:
         task = died.task
         self._show.died(died)
         self.result.note_death(died)
-        if died.lost and self._agenda.lose(task, before):
+        if died.lost and self._queue.lose(task, before):
             return
         if task.kind in KINDS:
-            self._keeper.died(task, died.how)
-        elif task.kind == "autopsy":
-            self._autopsies.done(task, died.how)
+            self._triage.died(task, died.how)
+        elif task.kind == "reproduce":
+            self._crashes.done(task, died.how, self.result.tally.operations)
         else:
             self._take_dead_hunter(died)
 
     def _take_dead_hunter(self, died: Died) -> None:
         task, tally = died.task, self.result.tally
         assert task.stream is not None
-        self._keeper.collect(task)
+        self._triage.collect(task)
         engine = task.stream.engine
         tally.operations += died.operations
         tally.by_engine[engine] = tally.by_engine.get(engine, 0) + died.operations
-        why = self._lanes.died(died)
+        why = self._streams.died(died)
         if why and died.unit < 0:  # nothing can be done with what the stream is on
             self.result.stop(why)
         elif why:
             self._show.said(why)
-        self._autopsies.died(died)
-
-
-def _workers(plan: CampaignPlan, spool: Path) -> Workers:
-    workers = Workers(plan.processes, spool, monotonic, memory=plan.memory, hang=plan.hang, devices=plan.devices)
-    return workers.__enter__()
+        self._crashes.died(died)

@@ -1,6 +1,6 @@
 """What machines read of a campaign: JUnit XML, a Markdown page for CI, and annotations, one a signature.
 
-This room may not know: how a campaign runs; it is given the summary that is also written as JSON.
+Each is made of the summary that is also written as JSON.
 """
 
 from __future__ import annotations
@@ -81,12 +81,14 @@ def _clean(text: str) -> str:
 def markdown(summary: dict[str, Any]) -> str:
     """For a job's page, e.g. $GITHUB_STEP_SUMMARY. O(summary)."""
     rate = summary["operations"] / summary["seconds"] if summary["seconds"] else 0
+    where = f"on {summary['workers']} workers, {summary['busy']:.0%} busy"
+    if summary.get("in_process"):
+        where = "in one process"
     lines = [
         f"## Campaign {summary['name']}: {summary['verdict']}",
         "",
-        f"{summary['operations']:,} checked operations in {summary['seconds']:.0f} s ({rate:,.0f}/s) on "
-        f"{summary['workers']} workers, {summary['busy']:.0%} busy; seed `{summary['seed']}`, exit status "
-        f"{summary['status']}.",
+        f"{summary['operations']:,} checked operations in {summary['seconds']:.0f} s ({rate:,.0f}/s) {where}; "
+        f"seed `{summary['seed']}`, exit status {summary['status']}.",
         "",
     ]
     if summary["complaint"]:

@@ -1,7 +1,7 @@
 """Workers on a Ray cluster, for `fuzz run --engine ray`; an extra.
 
     with connected("head:6379", 8) as cluster:       # "" starts Ray on this machine
-        workers = RayWorkers(cluster, 8, monotonic, gpus=1, memory=4 << 30)
+        workers = RayWorkers(cluster, 8, monotonic, supervised, gpus=1)
 
 Each place is an actor that runs *one supervised process on its own machine*: the same `Workers` that a campaign without
 a cluster has. So a process that is killed, hangs or runs out of memory there is a `Died` with the unit that it was at,
@@ -11,7 +11,7 @@ again: neither actors nor tasks.
 An actor that dies on a machine that lives is a death like any other; what its process was doing is fetched from there.
 Where a machine is lost, nobody knows: the task is given out once more, and nothing else is lost.
 
-This room may not know: what tasks do, findings, campaigns. Ray is imported only when a cluster is asked for.
+Ray is imported only when a cluster is asked for.
 
 Also imports: ray.
 """
@@ -19,23 +19,22 @@ Also imports: ray.
 from __future__ import annotations
 
 import os
-import shutil
 import socket
-import sys
-import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from time import monotonic, sleep
+from time import sleep
 from typing import Any
 
+from ..engines.engine import Clock
 from ..engines.registry import engine_of
-from ..runs.counterexample import Counterexample, write
-from .supervisor import BACK_OFF, Clock, Died, Done, ExecutorLost, Workers
-from .worker import Spool, Task, TaskResult, unsettled
+from ..runs.counterexample import write
+from .executor import BACK_OFF, Done, Executor, ExecutorLost, TaskResult
+from .place import Answer, Here, Place, fetched
+from .tasks import Died, Task
 
 __all__ = ["Cluster", "NoCluster", "NoRay", "RayWorkers", "connected"]
 
@@ -121,107 +120,13 @@ def _reached(address: str) -> None:
         ) from None
 
 
-# ---- on the cluster's machines ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Here:
-    """Where an actor is."""
-
-    node: str
-    folder: str
-    pid: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """What came of a task, with what it left. hits: by the name of their file. written: of an autopsy, its file."""
-
-    event: Done | Died
-    hits: Mapping[str, Counterexample] = field(default_factory=dict)
-    written: str | None = None
-
-
-class _Place:
-    """An actor: one supervised process, and a folder of its own. Plain Python, which Ray makes an actor of."""
-
-    def __init__(self, memory: int, hang: float) -> None:
-        # A process that is spawned imports its parent's main module: here one of Ray's, which takes a second.
-        vars(sys.modules["__main__"]).pop("__file__", None)
-        self._folder = Path(tempfile.mkdtemp(prefix="kv-worker-"))
-        self._workers = Workers(1, self._folder, monotonic, memory=memory, hang=hang).__enter__()
-
-    def here(self) -> _Here:
-        import ray
-
-        return _Here(ray.get_runtime_context().get_node_id(), str(self._folder), os.getpid())
-
-    def perform(self, task: Task, sent: str | None) -> _Answer:
-        """Do the task, of which `sent` is the file that it reads. Ends when its process has done it, or died of it."""
-        local = _localized(task, self._folder, sent)
-        while not self._workers.idle():  # a process that has just died is not replaced at once
-            sleep(0.02)
-        self._workers.submit(local)
-        while True:
-            for event in self._workers.events(0.5):
-                return _answer(event, task, self._folder)
-
-    def end(self) -> None:
-        self._workers.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-
-def _localized(task: Task, folder: Path, sent: str | None) -> Task:
-    """The task, with paths of this machine. The corpus of the coverage-guided engine is beside the hits, two up."""
-    hits = folder / "hits" / "0"
-    hits.mkdir(parents=True, exist_ok=True)
-    path = folder / "task.json"
-    if sent is not None:
-        path.write_text(sent, encoding="utf-8")
-    if task.kind == "hunt":
-        if sent is not None and task.stream is not None:
-            task = replace(task, stream=replace(task.stream, trace=str(path)))
-        return replace(task, folder=str(hits))
-    return replace(task, folder=str(hits), path=str(path))
-
-
-def _answer(event: Done | Died, task: Task, folder: Path) -> _Answer:
-    """The event with what its process has left in `folder`, which is emptied of it."""
-    hits = {}
-    for path in sorted((folder / "hits" / "0").glob("*.json")):
-        hit = unsettled(path)
-        if hit is not None:
-            hits[path.name] = hit
-        path.unlink()
-    written = folder / "task.json"
-    autopsy = written.read_text(encoding="utf-8") if task.kind == "autopsy" and written.exists() else None
-    if isinstance(event, Done):
-        event.result.task = task
-    return _Answer(replace(event, task=task), hits, autopsy)
-
-
-def _fetched(task: Task, folder: str, how: str) -> _Answer:
-    """Of an actor that is dead: what its process was at, from the folder that it has left. The process itself ends with
-    its actor."""
-    place = Path(folder)
-    word = Spool.read(place / "worker-0.json")
-    begun = word.get("task") == task.number
-    died = Died(task, how, word["unit"] if begun else -1, word["operations"] if begun else 0, 0.0, 0)
-    answer = _answer(died, task, place)
-    shutil.rmtree(place, ignore_errors=True)
-    return answer
-
-
-# ---- here ------------------------------------------------------------------------------------------------------------
-
-
 @dataclass(slots=True)
 class _Seat:
     """One worker's place as it is seen from here: its actor, and what that is doing. awaited: its answer to come.
     since: when that was asked for."""
 
     actor: Any = None
-    here: _Here | None = None
+    here: Here | None = None
     task: Task | None = None
     awaited: Any = None
     since: float = 0.0
@@ -230,23 +135,30 @@ class _Seat:
 
 
 class RayWorkers:
-    """`count` places on a cluster, an `Executor`. gpus: what each takes of them, perhaps a part; Ray then sets
-    CUDA_VISIBLE_DEVICES. memory: bytes that each process may write to, 0 for no limit. hang: seconds without a word
-    after which a process is ended.
+    """`count` places on a cluster, an `Executor`. make: makes the one supervised process of a place, on its machine; it
+    is given a folder there. gpus: what each place takes of them, perhaps a part; Ray then sets CUDA_VISIBLE_DEVICES.
+    hang: seconds without a word after which such a process is ended.
 
     A place that the cluster has no room for yet waits for it. What cannot go on at all raises ExecutorLost.
     """
 
     def __init__(
-        self, cluster: Cluster, count: int, clock: Clock, *, gpus: float = 0.0, memory: int = 0, hang: float = 120.0
+        self,
+        cluster: Cluster,
+        count: int,
+        clock: Clock,
+        make: Callable[[Path], Executor],
+        *,
+        gpus: float = 0.0,
+        hang: float = 120.0,
     ) -> None:
         self._ray = cluster.ray
         self._clock = clock
         self._hang = hang
         self._make: Callable[[], Any] = lambda: (
-            self._ray.remote(_Place)
+            self._ray.remote(Place)
             .options(num_cpus=1, num_gpus=gpus, max_restarts=0, max_task_retries=0, max_concurrency=1)
-            .remote(memory, hang)
+            .remote(make)
         )
         self._seats = [_Seat() for _ in range(count)]
         self._unsent: list[Done | Died] = []
@@ -405,15 +317,15 @@ class RayWorkers:
             said = str(error).strip().splitlines() or [""]
             raise ExecutorLost(f"no worker can be started on the Ray cluster: {said[-1]}") from error
 
-    def _asked(self, here: _Here, task: Task, how: str) -> Any:
-        """What `_fetched` gives on a dead actor's machine, to come."""
+    def _asked(self, here: Here, task: Task, how: str) -> Any:
+        """What `fetched` gives on a dead actor's machine, to come."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there = NodeAffinitySchedulingStrategy(here.node, soft=False)
-        fetch = self._ray.remote(_fetched).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
+        fetch = self._ray.remote(fetched).options(num_cpus=0, max_retries=0, scheduling_strategy=there)
         return fetch.remote(task, here.folder, how)
 
-    def _fetch(self, here: _Here, task: Task, how: str) -> _Answer | None:
+    def _fetch(self, here: Here, task: Task, how: str) -> Answer | None:
         """What a dead actor has left on its machine; None if that does not answer."""
         try:
             if not any(node["NodeID"] == here.node and node["Alive"] for node in self._ray.nodes()):
@@ -421,7 +333,7 @@ class RayWorkers:
             answer = self._ray.get(self._asked(here, task, how), timeout=_FETCH)
         except Exception:  # whatever it is, nothing can be known
             return None
-        assert isinstance(answer, _Answer)
+        assert isinstance(answer, Answer)
         return answer
 
 
@@ -435,7 +347,7 @@ def _read_by(task: Task) -> Path | None:
     return None
 
 
-def _unpacked(answer: _Answer) -> Done | Died:
+def _unpacked(answer: Answer) -> Done | Died:
     """The answer's files, put where those of a worker of this machine would be, and its event."""
     event, task = answer.event, answer.event.task
     unsaved: dict[str, str] = {}

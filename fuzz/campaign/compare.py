@@ -6,7 +6,7 @@ Each core gets the same campaign (walk and Hypothesis, one seed) from `python -m
 stay under the output folder, so that a cell can be followed to its counterexample. What was not executed is never a
 pass. Cores that are not installed have a column that says so.
 
-This room may not know: any core, how a campaign works, or how its tables look on a page (templates/compare.html).
+How the tables look on a page is in templates/compare.html.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from typing import Any
 
 from reference import PROPERTIES
 
+from ..runs.counterexample import read
+from ..runs.values import Counterexample
 from ..show.page import environment
 
 __all__ = ["Cell", "Column", "Comparison", "compare", "keep", "markdown", "render"]
@@ -154,17 +156,32 @@ def _column(target: str, folder: Path, status: int) -> Column:
     column.version = next(
         (f"{name} {version}" for name, version in summary["versions"].items() if _is_of(name, target)), ""
     )
-    found = {finding["property"]: finding for finding in reversed(summary["findings"])}
+    found = _found(summary, folder)
     for name in PROPERTIES:
         why = summary["properties"].get(name, "it was not asked about")
         if name in found:
-            file = Path(folder.name) / "findings" / found[name]["file"]
-            column.cells[name] = Cell("violated", found[name]["message"], file.as_posix(), found[name]["operations"])
+            file, counterexample = found[name]
+            where = (Path(folder.name) / "findings" / file).as_posix()
+            column.cells[name] = Cell("violated", counterexample.message, where, len(counterexample.operations))
         elif why == "checked":
             column.cells[name] = Cell("pass" if column.operations else "not checked", operations=column.operations)
         else:
             column.cells[name] = Cell("not supported" if why.startswith("the target") else "not checked", why)
     return column
+
+
+def _found(summary: dict[str, Any], folder: Path) -> dict[str, tuple[str, Counterexample]]:
+    """The first counterexample of each property, by its file: a finding's own, or of another way to meet it."""
+    files = [
+        file
+        for finding in summary["findings"]
+        for file in (finding["file"], *(variant["file"] for variant in finding["variants"]))
+    ]
+    found: dict[str, tuple[str, Counterexample]] = {}
+    for file in files:
+        counterexample = read(folder / "findings" / file)
+        found.setdefault(str(counterexample.property_id), (file, counterexample))
+    return found
 
 
 def _is_of(package: str, target: str) -> bool:

@@ -2,39 +2,39 @@
 
 Of deaths alike, the first few are looked at and the others counted. Each is a hit on disk before anything else, though
 as yet without its operations: the seed and the unit give them.
-
-This room may not know: which task is next, streams' parts, how workers are run.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from reference import Crash
 
 from ..findings.signature import Symptom, signature_of
 from ..findings.store import Finding
-from ..runs.isolated import FATAL
+from ..runs.replayed import FATAL
+from ..runs.values import Counterexample
+from .executor import REPLAYS
 from .folder import Folder, forget
-from .outcome import CampaignResult, Show
-from .queue import Agenda
-from .supervisor import Died
-from .triage import Keeper
-from .worker import REPLAYS, Stream, Task, recorded
+from .queue import Queue
+from .recording import recorded
+from .tasks import Died, Stream, Task
 
-__all__ = ["Autopsies"]
+__all__ = ["Crashes"]
 
-_AUTOPSIES = 2
+_REPRODUCED = 2
 """Deaths alike whose operations are looked for; later ones are counted."""
 
 
 @dataclass(slots=True)
 class _Death:
     """A unit that a worker died of. file: where its operations are written down. hit: what stands for it until then.
-    died, tried: how many autopsies ended like it, and how many there were. hits: of this and of those alike."""
+    died, tried: how many attempts ended like it, and how many there were. hits: of this and of those alike."""
 
     stream: Stream
     unit: int
@@ -47,19 +47,50 @@ class _Death:
 
     @property
     def reproduced(self) -> Path:
-        """The operations of an autopsy that ended like it."""
+        """The operations of an attempt that ended like it."""
         return self.file.with_suffix(".died")
 
 
-class Autopsies:
-    """Of one campaign."""
+class Files(Protocol):
+    """Keeps findings (`triage.Triage`)."""
 
-    def __init__(self, keeper: Keeper, folder: Folder, agenda: Agenda, result: CampaignResult, show: Show) -> None:
-        self._keeper = keeper
+    def file(
+        self,
+        symptom: Symptom,
+        counterexample: Counterexample,
+        found: Counterexample,
+        *,
+        replays: str,
+        hits: int,
+        after: int,
+    ) -> Finding | None: ...
+
+    def hit_again(self, finding: Finding) -> None: ...
+
+    def without_device(self, finding: Finding) -> None: ...
+
+    def reduce(self, finding: Finding) -> None: ...
+
+
+class Crashes:
+    """The crashes of one campaign, and their reproduction. hang: as in its plan. devices: its workers'. filed: told of
+    each new finding."""
+
+    def __init__(
+        self,
+        findings: Files,
+        folder: Folder,
+        queue: Queue,
+        hang: float,
+        devices: Sequence[str],
+        filed: Callable[[Finding, bool], None],
+    ) -> None:
+        self._findings = findings
         self._folder = folder
-        self._agenda = agenda
-        self._result = result
-        self._show = show
+        self._queue = queue
+        self._hang = hang
+        self._devices = devices
+        self._filed = filed
         self._waiting: list[_Death] = []
         self._under_way: dict[int, _Death] = {}  # by task
         self._alike: dict[tuple[str, str, str], list[_Death | Finding]] = {}
@@ -69,11 +100,11 @@ class Autopsies:
         return bool(self._waiting)
 
     def next(self) -> Task:
-        """An autopsy of the first that is waiting. One at a time of each death: the next is begun when this one has
+        """The first that is waiting. One at a time of each death: the next is begun when this one has
         ended."""
         death = self._waiting.pop(0)
-        seconds = 2 * self._result.plan.hang
-        task = self._agenda.make("autopsy", death.stream, first=death.unit, seconds=seconds, path=str(death.file))
+        seconds = 2 * self._hang
+        task = self._queue.make("reproduce", death.stream, first=death.unit, seconds=seconds, path=str(death.file))
         self._under_way[task.number] = death
         return task
 
@@ -83,22 +114,22 @@ class Autopsies:
         assert task.stream is not None
         unit = max(died.unit, task.first)
         alike = self._alike.setdefault((task.stream.target, task.stream.engine, died.how), [])
-        if len(alike) < _AUTOPSIES:
+        if len(alike) < _REPRODUCED:
             hit = self._folder.hits / f"{Crash.id}-death-{task.number}-{unit}.json"
             self._folder.save_hit(recorded(Path(os.devnull), task.stream, unit, f"{FATAL}{died.how}"), hit)
-            file = self._folder.spool / f"autopsy-{task.number}.jsonl"
+            file = self._folder.spool / f"reproduce-{task.number}.jsonl"
             death = _Death(task.stream, unit, died.how, file, hit)
             alike.append(death)
             self._waiting.append(death)
             return
         first = alike[0]
         if isinstance(first, Finding):
-            self._keeper.hit_again(first)
+            self._findings.hit_again(first)
         else:
             first.hits += 1
 
-    def done(self, task: Task, how: str) -> None:
-        """An autopsy has ended; how: what its worker died of, "" if it did not."""
+    def done(self, task: Task, how: str, after: int) -> None:
+        """An attempt has ended; how: what its worker died of, "" if it did not. after: operations so far."""
         death = self._under_way.pop(task.number)
         death.tried += 1
         death.died += how == death.how
@@ -107,16 +138,16 @@ class Autopsies:
         if death.tried < REPLAYS:
             self._waiting.insert(0, death)
         else:
-            self._file(death)
+            self._file(death, after)
 
-    def end(self) -> None:
+    def end(self, after: int) -> None:
         """What is known of those that there was no time for is kept."""
         for death in (*self._waiting, *self._under_way.values()):
-            self._file(death)
+            self._file(death, after)
 
-    def _file(self, death: _Death) -> None:
+    def _file(self, death: _Death, after: int) -> None:
         """What is known of a death, as a finding."""
-        devices = self._result.plan.devices
+        devices = self._devices
         message = f"{FATAL}{death.how}"
         found = recorded(death.reproduced if death.died else death.file, death.stream, death.unit, message)
         if devices:
@@ -127,22 +158,22 @@ class Autopsies:
         signature = signature_of(found)
         if not death.died:
             signature = replace(signature, operation="unknown")
-        finding = self._keeper.file(
+        finding = self._findings.file(
             Symptom(signature),
             found,
             found,
             replays=f"{death.died} of {death.tried}" if death.tried else "not replayed",
             hits=death.hits,
-            after=self._result.tally.operations,
+            after=after,
         )
         if finding is not None:
             if finding.hits == death.hits:
-                self._show.filed(finding, first=True)
-            self._keeper.without_device(finding)
+                self._filed(finding, True)
+            self._findings.without_device(finding)
             # What dies every time is shrunk in forked processes; what hangs would cost seconds for each of hundreds.
             sure = death.died == REPLAYS and finding.counterexample == found and len(found.operations) > 1
             if sure and not devices and not death.how.startswith("hung"):
-                self._keeper.reduce(finding)
+                self._findings.reduce(finding)
             for alike in self._alike.values():
                 alike[:] = [finding if one is death else one for one in alike]
         forget(death.hit)

@@ -6,8 +6,6 @@
     spool/baseline/     what the baseline knows, for workers to replay
 
 Findings, the history and the journal are others' files.
-
-This room may not know: what tasks do, how workers are run, what a finding is.
 """
 
 from __future__ import annotations
@@ -25,9 +23,9 @@ from typing import TypeVar
 from properties.operations import encode
 
 from ..engines.engine import SCRATCH
-from ..runs.counterexample import Counterexample, write
+from ..runs.counterexample import write
+from ..runs.values import Counterexample
 from .history import BadHistory
-from .outcome import CampaignResult
 
 __all__ = ["Busy", "Folder", "forget", "taken"]
 
@@ -62,14 +60,16 @@ def taken(out: Path) -> Iterator[None]:
 
 
 class Folder:
-    """The one that `taken` has for us. Tells `result` what could not be written. hits: of this campaign, once it
-    has begun."""
+    """The one that `taken` has for us. hits: of this campaign, once it has begun.
 
-    def __init__(self, out: Path, result: CampaignResult) -> None:
+    stop: told why the campaign must end, once the disk is full. lost: given each counterexample that could not be
+    written, as text."""
+
+    def __init__(self, out: Path, stop: Callable[[str], None], lost: Callable[[str], None]) -> None:
         self.out = out
         self.spool = out / "spool"
         self.hits = self._all_hits = self.spool / "hits"
-        self._result = result
+        self._stop, self._lost = stop, lost
 
     def prepare(self) -> None:
         """Raises OSError, also if there is too little room to begin."""
@@ -105,7 +105,7 @@ class Folder:
     def full(self, error: object) -> None:
         """A write failed. Give up what was kept back, and end the campaign: it could not keep what it finds."""
         self.give_up_reserve()
-        self._result.stop(f"cannot write to {self.out}: {error}; make room there, then start again")
+        self._stop(f"cannot write to {self.out}: {error}; make room there, then start again")
 
     def saved(self, save: Callable[[], Saved], found: Counterexample | None = None) -> Saved | None:
         """What `save` returns. If the disk is full: once more with what was kept back; what still cannot be written is
@@ -116,7 +116,7 @@ class Folder:
             except (OSError, BadHistory) as error:
                 self.full(error)
                 if last and found is not None:
-                    self._result.unsaved.append(_as_text(found))
+                    self._lost(_as_text(found))
         return None
 
     def save_hit(self, found: Counterexample, path: Path) -> str:

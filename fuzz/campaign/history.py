@@ -1,6 +1,6 @@
 """The memory of a folder of campaigns: when, with what seed, how fast, and what was found. One SQLite file.
 
-This room may not know: how campaigns run. It is given summaries, and gives back rows.
+Summaries go in, as they are written to JSON; rows come out.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """How far a campaign is, in a file that is rewritten every few seconds: if it is cut short, `--resume` goes on from
 there.
 
-This room may not know: how a campaign runs, findings; where a stream is, it is told and tells (`Lanes.noted`).
+Where the streams are it is told, and tells (`Streams.noted`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.files import put
-from .plans import CampaignPlan
+from .plan import CampaignPlan
 
 __all__ = ["Journal", "NothingToResume", "journal_of"]
 

@@ -1,45 +1,26 @@
-"""What a campaign tells: to a `Show` while it runs, and as a `CampaignResult` at its end, with its exit status.
-
-This room may not know: how a campaign runs, the terminal, any file.
-"""
+"""What a campaign tells: `Figures` while it runs, and a `CampaignResult` at its end, with its exit status."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from properties.ledger import EVENTS, THRESHOLD
+from properties.state_coverage import SAMPLED
 from reference import PROPERTIES
 
 from ..engines.registry import thorough
 from ..engines.tally import Tally
-from ..findings.baseline import FIXED, KNOWN, NEW, REGRESSED
 from ..findings.signature import Signature
+from ..findings.statuses import FIXED, KNOWN, NEW, REGRESSED
 from ..findings.store import Finding
-from ..runs.counterexample import versions
-from ..runs.state_coverage import SAMPLED
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, NOTHING, ONLY_KNOWN, VIOLATION
-from .plans import CampaignPlan
-from .supervisor import Died
-from .worker import Hit, Stream
+from ..runs.values import versions
+from .plan import CampaignPlan
+from .summary import SCHEMA
+from .tasks import Died
 
-__all__ = ["CampaignResult", "Figures", "Show"]
-
-
-class Show(Protocol):
-    """Is told what happens, and shows it or not."""
-
-    def began(self, plan: CampaignPlan, adopted: int) -> None: ...
-
-    def progress(self, figures: Figures) -> None: ...
-
-    def found(self, hit: Hit, stream: Stream | None) -> None: ...
-
-    def filed(self, finding: Finding, first: bool) -> None: ...
-
-    def died(self, died: Died) -> None: ...
-
-    def said(self, text: str) -> None: ...
+__all__ = ["CampaignResult", "Figures"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +41,8 @@ class Figures:
 class CampaignResult:
     """How it ended. `status` is an exit status; `findings` those that were hit, `fixed` what the baseline knows and no
     longer fails, `still` what it knows and was not met, though it fails, `unsaved` counterexamples that no disk would
-    take, as text, `command` what a person types to repeat the campaign, `stopped` why it ended before its time, if it
-    did."""
+    take, as text, `traces` the figures of each target's request trace, `command` what a person types to repeat the
+    campaign, `stopped` why it ended before its time, if it did."""
 
     plan: CampaignPlan
     status: int = CLEAN
@@ -80,6 +61,7 @@ class CampaignResult:
     unsaved: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    traces: dict[str, dict[str, Any]] = field(default_factory=dict)
     complaint: str = ""
     command: str = ""
     stopped: str = ""
@@ -149,7 +131,7 @@ class CampaignResult:
     def to_json(self) -> dict[str, Any]:
         plan, tally = self.plan, self.tally
         return {
-            "schema": 2,
+            "schema": SCHEMA,
             "name": plan.name,
             "status": self.status,
             "verdict": self.verdict,
@@ -158,6 +140,7 @@ class CampaignResult:
             "targets": list(plan.targets),
             "seed": plan.seed,
             "profile": plan.profile,
+            "in_process": plan.in_process,
             "workers": plan.processes,
             "budget_seconds": plan.budget,
             "seconds": round(self.seconds, 3),
@@ -174,7 +157,7 @@ class CampaignResult:
             "coverage": tally.coverage.to_json(),
             "coverage_sampled": SAMPLED,
             "timeline": self.timeline,
-            "trace": None,
+            "trace": next(iter(self.traces.values()), None),
             "findings": [finding.to_json() for finding in self.findings],
             "fixed": [str(signature) for signature in self.fixed],
             "known_not_met": [str(signature) for signature in self.still],

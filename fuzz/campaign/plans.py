@@ -1,17 +1,14 @@
-"""What a campaign is to do: targets x properties x engines x configurations x a time budget.
+"""Plans from TOML files, with flags that overrule them.
 
-From a TOML file (`commit`, `nightly` and `soak` are ready ones, in `fuzz/campaigns`), with flags that overrule it.
-docs/campaigns.md is the reference of the file's keys.
-
-This room may not know: how a campaign runs, the command line.
+`commit`, `nightly` and `soak` are ready ones, in `fuzz/campaign/ready`. docs/campaigns.md is the reference of the
+file's keys.
 """
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import fields, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -20,21 +17,12 @@ from urllib.parse import urlsplit
 from reference import PROPERTIES
 
 from ..engines.registry import ENGINES, UnknownEngine, engine_of, planned
-from ..engines.walk import Limits
-from ..runs.perform import Judging
-from .worker import Stream
+from ..findings.keep import Keep
+from ..runs.quantities import bytes_of, seconds_of
+from .plan import CampaignPlan, Variant, without_password
+from .streams import streams_of
 
-__all__ = [
-    "READY",
-    "BadPlan",
-    "CampaignPlan",
-    "Keep",
-    "Variant",
-    "bytes_of",
-    "properties_of",
-    "ready",
-    "seconds_of",
-]
+__all__ = ["READY", "BadPlan", "checked", "known_keys", "overruled", "plan_of", "properties_of", "ready"]
 
 FOLDER = Path(__file__).parent / "ready"
 
@@ -44,112 +32,6 @@ READY = tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 
 class BadPlan(ValueError):
     """A campaign's file or flags are wrong. Says what was given, what is allowed, and where."""
-
-
-@dataclass(frozen=True, slots=True)
-class Variant:
-    """One of the configurations: how to judge and how large pools are. share: its part of the time, beside the others'.
-
-    The bounds are the walk's; Hypothesis draws its own pools, of up to 64 blocks.
-    """
-
-    name: str = "all"
-    outside: bool = False
-    exact: bool = True
-    max_blocks: int = 64
-    max_block_size: int = 16
-    long_episodes: bool = True
-    share: float = 1.0
-
-    def judging(self, kernels: str = "") -> Judging:
-        return Judging(outside=self.outside, exact=self.exact, kernels=kernels)
-
-    def limits(self) -> Limits:
-        return Limits(self.max_blocks, self.max_block_size, self.long_episodes)
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """Housekeeping. examples: counterexamples of one signature. days: how long a finding that is not seen again is
-    kept. disk: bytes that the folder may have."""
-
-    examples: int = 3
-    days: float = 30.0
-    disk: int = 500 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class CampaignPlan:
-    """What to do. Times in seconds, memory in bytes.
-
-    engines: by name, the part of the time that each gets. properties: those whose violations count. workers: 0 for one
-    a core. devices: a value of CUDA_VISIBLE_DEVICES for each worker; then one worker for each. hang: how long a worker
-    may say nothing. database: a folder or a Redis (redis://host:port/0) in which Hypothesis keeps what it finds, for
-    all workers; "": none. max_findings: so many new ones end the campaign; 0: its budget alone does.
-    """
-
-    name: str = "custom"
-    targets: tuple[str, ...] = ("kvcore",)
-    properties: tuple[str, ...] = tuple(PROPERTIES)
-    engines: Mapping[str, float] = field(default_factory=planned)
-    configurations: tuple[Variant, ...] = (Variant(),)
-    budget: float = 600.0
-    seed: str = ""
-    workers: int = 0
-    devices: tuple[str, ...] = ()
-    kernels: str = "auto"
-    profile: str = "nightly"
-    trace: str = ""
-    database: str = ""
-    shrink: float = 20.0
-    hang: float = 120.0
-    memory: int = 4 << 30
-    max_states: int = 3000
-    max_findings: int = 0
-    keep: Keep = Keep()
-
-    @property
-    def processes(self) -> int:
-        return len(self.devices) or self.workers or os.cpu_count() or 1
-
-    def streams(self) -> list[tuple[Stream, float]]:
-        """Each engine on each target under each configuration, and its part of the time. An engine that runs once does
-        so under the first configuration; those that run on kernels are left out where there are none."""
-        found = []
-        for target in self.targets:
-            for variant in self.configurations:
-                for engine, share in self.engines.items():
-                    first, kind = variant is self.configurations[0], engine_of(engine)
-                    if share <= 0 or (kind.kernels and not self.kernels) or (kind.once and not first):
-                        continue
-                    found.append(
-                        (
-                            Stream(
-                                target,
-                                engine,
-                                variant.name,
-                                f"{self.seed}/{target}/{variant.name}",
-                                variant.judging(self.kernels if kind.kernels else ""),
-                                variant.limits(),
-                                self.profile,
-                                self.trace,
-                                self.max_states,
-                                self.database,
-                            ),
-                            share * variant.share,
-                        )
-                    )
-        return found
-
-    def to_json(self) -> dict[str, Any]:
-        """For files, which others may read: without the database's password."""
-        return {**asdict(self), "engines": dict(self.engines), "database": _without_password(self.database)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> CampaignPlan:
-        """What `to_json` gave, perhaps written to a file and read again. Raises BadPlan."""
-        lists = {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
-        return _plan(lists, cls())
 
 
 def ready(name: str) -> CampaignPlan:
@@ -164,9 +46,15 @@ def ready(name: str) -> CampaignPlan:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadPlan(f"{path}: not TOML: {error}") from None
     try:
-        return _plan(data, CampaignPlan(name=path.stem))
+        return _plan(data, CampaignPlan(name=path.stem, engines=planned()))
     except BadPlan as error:
         raise BadPlan(f"{path}: {error}") from None
+
+
+def plan_of(data: Mapping[str, Any]) -> CampaignPlan:
+    """What `CampaignPlan.to_json` gave, perhaps written to a file and read again. Raises BadPlan."""
+    lists = {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
+    return _plan(lists, CampaignPlan(engines={}))
 
 
 def _plan(data: Mapping[str, Any], plan: CampaignPlan) -> CampaignPlan:
@@ -187,33 +75,11 @@ def checked(plan: CampaignPlan) -> CampaignPlan:
             raise BadPlan(f"{missing}, or leave it out of [engines]")
     if "://" in plan.database and find_spec("redis") is None:
         raise BadPlan("a database in a Redis is an extra: pip install 'kvcore[redis]', or give a folder, or none")
-    if not plan.streams():
+    if plan.in_process and (plan.devices or plan.workers > 1):
+        raise BadPlan("in_process is without workers: leave out workers and devices, or in_process")
+    if not streams_of(plan):
         raise BadPlan(f"no engine has a part of the time; give one of {', '.join(ENGINES)} a number above 0")
     return plan
-
-
-def seconds_of(text: Any) -> float:
-    """45, "45s", "10m" or "2h". Raises ValueError."""
-    if isinstance(text, int | float) and not isinstance(text, bool):
-        seconds = float(text)
-    else:
-        unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(str(text)[-1:], 0)
-        seconds = float(str(text)[:-1]) * unit if unit else float(text)
-    if not 0 <= seconds < float("inf"):
-        raise ValueError(text)
-    return seconds
-
-
-def bytes_of(text: Any) -> int:
-    """ "4GiB", "500MiB", or bytes. Raises ValueError."""
-    number, unit = str(text), 1
-    for suffix, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if number.endswith(suffix):
-            number, unit = number.removesuffix(suffix), size
-    value = int(float(number) * unit)
-    if value < 0:
-        raise ValueError(text)
-    return value
 
 
 # ---- the keys of a file ----------------------------------------------------------------------------------------------
@@ -249,13 +115,14 @@ def _database(key: str, value: Any) -> str:
         except ValueError:
             known = False
         if not known:
-            raise BadPlan(f"{key} = {_without_password(name)!r}; give redis://host:port/0, or a folder")
+            raise BadPlan(f"{key} = {without_password(name)!r}; give redis://host:port/0, or a folder")
     return name
 
 
-def _without_password(url: str) -> str:
-    head, at, host = url.rpartition("@")
-    return f"{head.rpartition(':')[0]}:***@{host}" if at and "://" in url else url
+def _truth(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise BadPlan(f"{key} = {value!r} is not true or false")
+    return value
 
 
 def _number(key: str, value: Any) -> int:
@@ -355,6 +222,7 @@ _KEYS: dict[str, Any] = {
     "memory": _size,
     "max_states": _number,
     "max_findings": _number,
+    "in_process": _truth,
     "keep": lambda key, value: _table(Keep, key, value),
 }
 

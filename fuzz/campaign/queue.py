@@ -1,19 +1,16 @@
-"""A campaign's tasks: their numbers, those that wait, and those that workers are at.
-
-This room may not know: what comes of a task, findings, the clock.
-"""
+"""A campaign's tasks: their numbers, those that wait, and those that workers are at."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from .worker import Stream, Task
+from .tasks import Stream, Task
 
-__all__ = ["Agenda"]
+__all__ = ["Queue"]
 
 
-class Agenda:
+class Queue:
     """What is to be done besides hunting, and what is being done. folder: where tasks write their hits.
 
     first: hits of kinds that are not known yet, and what the baseline knows. rest: hits of known kinds. lost: their

@@ -1,10 +1,10 @@
 """Which range of which stream is hunted next.
 
 Streams (engine x target x configuration) share the time by their parts: the one that is farthest behind its part is
-next. A stream's units are numbered; its *lane* says which have been given out, which ranges were cut short, and whether
-it is closed: a stream that ends, or that kills its workers, is left alone.
+next. A stream's units are numbered. Its *progress* says which have been given out, which ranges were cut short, and
+whether it is closed: a stream that ends, or that kills its workers, is left alone.
 
-This room may not know: findings, files, the clock. It is told how long things took.
+Nothing here reads a clock: `Streams` is told how long things took.
 """
 
 from __future__ import annotations
@@ -14,19 +14,57 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..engines.registry import engine_of
-from .supervisor import Died
-from .worker import Stream, Task, TaskResult
+from .executor import TaskResult
+from .plan import CampaignPlan
+from .tasks import Died, Stream, Task
 
-__all__ = ["Lanes", "Range"]
+__all__ = ["Range", "Streams", "streams_of"]
 
 _SLICE = 4.0
 """Seconds of one task, so that progress moves, of an engine whose units are short; others get what they need."""
+
+_LEAST = 0.1
+"""Seconds that a turn has at least, however small the stream's part is and however little time is left."""
 
 _DEATHS = 25
 """Deaths after which a stream is left alone; of hangs, each of which costs minutes, fewer."""
 
 _HANGS = 3
 _STILLBORN = 3
+
+
+def streams_of(plan: CampaignPlan) -> list[tuple[Stream, float]]:
+    """Each engine on each target under each configuration, and its part of the time. An engine that runs once does
+    so under the first configuration; those that run on kernels are left out where there are none.
+
+    A stream's seed is the plan's, target and configuration: "7/kvcore/blind". A configuration without a name adds
+    nothing: the seed is the plan's own, and a run on one core does the same operations as on another.
+    """
+    found = []
+    for target in plan.targets:
+        for variant in plan.configurations:
+            for engine, share in plan.engines.items():
+                first, kind = variant is plan.configurations[0], engine_of(engine)
+                if share <= 0 or (kind.kernels and not plan.kernels) or (kind.once and not first):
+                    continue
+                found.append(
+                    (
+                        Stream(
+                            target,
+                            engine,
+                            variant.name,
+                            f"{plan.seed}/{target}/{variant.name}" if variant.name else plan.seed,
+                            variant.judging(plan.kernels if kind.kernels else ""),
+                            variant.limits(),
+                            plan.profile,
+                            plan.trace,
+                            plan.max_states,
+                            plan.database,
+                        ),
+                        share * variant.share,
+                    )
+                )
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +78,7 @@ class Range:
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Progress:
     """A stream's part, what it has had, and what is next. again: ranges that were cut short."""
 
     stream: Stream
@@ -59,85 +97,98 @@ class _Lane:
         return not self.closed or bool(self.again)
 
 
-class Lanes:
-    """One for each stream, with its part of the time."""
+class Streams:
+    """All streams of a campaign, each with its part of the time.
 
-    def __init__(self, streams: Iterable[tuple[Stream, float]]) -> None:
-        self._lanes = [_Lane(stream, share) for stream, share in streams]
+    round: seconds in which each stream is to have one turn, of its part. That is for one worker alone, which has to
+    take turns; with 0 every turn has the same few seconds.
+    """
+
+    def __init__(self, streams: Iterable[tuple[Stream, float]], round: float = 0.0) -> None:
+        self._streams = [_Progress(stream, share) for stream, share in streams]
+        self._round = round
+        self._shares = sum(one.share for one in self._streams) or 1.0
 
     @property
     def open(self) -> bool:
         """Is there anything left to hunt?"""
-        return any(lane.ready for lane in self._lanes)
+        return any(one.ready for one in self._streams)
+
+    @property
+    def owed(self) -> bool:
+        """Is there a stream that has not had its first turn?"""
+        return any(one.ready and not one.spent for one in self._streams)
 
     def next(self, left: float) -> Range:
-        """What is hunted now, with `left` seconds to go. Only while something is `open`. O(lanes)."""
-        lane = min((lane for lane in self._lanes if lane.ready), key=lambda one: one.spent / one.share)
-        engine = engine_of(lane.stream.engine)
-        if lane.again:
-            first, count = lane.again.pop(0)
+        """What is hunted now, with `left` seconds to go. Only while something is `open`. O(streams)."""
+        one = min((one for one in self._streams if one.ready), key=lambda each: each.spent / each.share)
+        engine = engine_of(one.stream.engine)
+        if one.again:
+            first, count = one.again.pop(0)
         else:
-            first, count = lane.following, engine.units
-            lane.following += count
-            if engine.ended(lane.following):
-                lane.closed = True
-        lane.spent += lane.last  # until it is known
-        seconds = min(left, _SLICE) if engine.sliced else left
-        return Range(lane.stream, first, count, seconds)
+            first, count = one.following, engine.units
+            one.following += count
+            if engine.ended(one.following):
+                one.closed = True
+        one.spent += one.last  # until it is known
+        if not engine.sliced:
+            return Range(one.stream, first, count, max(left, _LEAST))
+        turn = min(_SLICE, self._round * one.share / self._shares) if self._round else _SLICE
+        return Range(one.stream, first, count, max(min(left, turn), _LEAST))
 
     def done(self, task: Task, result: TaskResult) -> None:
         """A range came to its end, or to the end of its time."""
-        lane = self._lane(task.stream)
-        lane.spent += result.seconds - lane.last
-        lane.last = result.seconds
-        lane.closed = lane.closed or result.exhausted
+        one = self._of(task.stream)
+        one.spent += result.seconds - one.last
+        one.last = result.seconds
+        one.closed = one.closed or result.exhausted
         if result.following < task.first + task.count and not result.exhausted:
-            lane.again.insert(0, (result.following, task.first + task.count - result.following))
+            one.again.insert(0, (result.following, task.first + task.count - result.following))
 
     def died(self, died: Died) -> str:
         """A worker died of a range; the unit that it was at is not done again. Why the stream is left alone from here
         on, or ""."""
         task = died.task
-        lane = self._lane(task.stream)
-        lane.spent += died.seconds - lane.last
+        one = self._of(task.stream)
+        one.spent += died.seconds - one.last
         if died.unit < 0:  # of loading the target, perhaps, or of nothing that it did
-            lane.stillborn += 1
-            lane.again.insert(0, (task.first, task.count))
-            if lane.stillborn >= _STILLBORN:
-                lane.closed, lane.again = True, []
-                return f"workers die before they begin with {lane.stream.name}: one {died.how}"
+            one.stillborn += 1
+            one.again.insert(0, (task.first, task.count))
+            if one.stillborn >= _STILLBORN:
+                one.closed, one.again = True, []
+                return f"workers die before they begin with {one.stream.name}: one {died.how}"
             return ""
-        lane.deaths += 1
-        lane.hangs += died.how.startswith("hung")
+        one.deaths += 1
+        one.hangs += died.how.startswith("hung")
         left = task.first + task.count - died.unit - 1
         if left > 0:
-            lane.again.insert(0, (died.unit + 1, left))
-        if lane.deaths >= _DEATHS or lane.hangs >= _HANGS:
-            lane.closed, lane.again = True, []
-            return f"{lane.stream.name} is left alone from here on: {lane.deaths} workers died of it"
+            one.again.insert(0, (died.unit + 1, left))
+        if one.deaths >= _DEATHS or one.hangs >= _HANGS:
+            one.closed, one.again = True, []
+            return f"{one.stream.name} is left alone from here on: {one.deaths} workers died of it"
         return ""
 
     def noted(self, running: Iterable[Task]) -> dict[str, Any]:
         """For the journal. What is `running` is to be done again, should this process be killed."""
         hunts = [task for task in running if task.kind == "hunt"]
         streams = {}
-        for lane in self._lanes:
-            cut = [[task.first, task.count] for task in hunts if task.stream is lane.stream]
-            streams[lane.stream.name] = {
-                "following": lane.following,
-                "seconds": round(lane.spent, 3),
-                "closed": lane.closed,
-                "again": [*map(list, lane.again), *cut],
+        for one in self._streams:
+            cut = [[task.first, task.count] for task in hunts if task.stream is one.stream]
+            streams[one.stream.name] = {
+                "following": one.following,
+                "seconds": round(one.spent, 3),
+                "closed": one.closed,
+                "again": [*map(list, one.again), *cut],
             }
         return streams
 
     def go_on(self, streams: Mapping[str, Any]) -> None:
         """From where `noted` has said that it was."""
-        for lane in self._lanes:
-            before = streams.get(lane.stream.name)
+        for one in self._streams:
+            before = streams.get(one.stream.name)
             if before is not None:
-                lane.following, lane.spent, lane.closed = before["following"], before["seconds"], before["closed"]
-                lane.again = [(first, count) for first, count in before["again"]]
+                one.following, one.spent, one.closed = before["following"], before["seconds"], before["closed"]
+                one.again = [(first, count) for first, count in before["again"]]
 
-    def _lane(self, stream: Stream | None) -> _Lane:
-        return next(lane for lane in self._lanes if lane.stream == stream)
+    def _of(self, stream: Stream | None) -> _Progress:
+        return next(one for one in self._streams if one.stream == stream)

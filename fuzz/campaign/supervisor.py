@@ -1,15 +1,12 @@
 """Worker processes under supervision: one task at a time each, replaced where they die or hang.
 
-    with Workers(plan) as workers:
+    with Workers(2, folder, monotonic, main) as workers:
         workers.submit(task)
         for event in workers.events(0.2): ...      # Done(task, result) or Died(task, how, unit, operations)
 
 A worker that was killed, ran out of memory, lost its device or did not say a word for too long is an event with the
 unit that it was at. Its place gets a new process, at once the first time, later and later if they keep dying before
-they have done anything. Whatever else runs tasks (a cluster) needs the methods of
-`Executor` and no more.
-
-This room may not know: what tasks do, findings, campaigns.
+they have done anything. What a process does with its tasks is given as its `main`.
 """
 
 from __future__ import annotations
@@ -22,66 +19,22 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
-from .worker import LOST_DEVICE, OUT_OF_MEMORY, Spool, Task, TaskResult, main
+from ..engines.engine import Clock
+from .executor import BACK_OFF, Done
+from .spool import Spool
+from .tasks import LOST_DEVICE, OUT_OF_MEMORY, Died, Task
 
-__all__ = ["BACK_OFF", "Clock", "Died", "Done", "Executor", "ExecutorLost", "Workers"]
+__all__ = ["Main", "Workers"]
 
-Clock = Callable[[], float]
-
-BACK_OFF = (0.0, 0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
-"""Seconds before a place's next process, by how many in a row have died before they finished a task."""
+Main = Callable[[Any, str, int, str], None]
+"""What a process does: with its connection, its spool, the bytes that it may write to, and its device."""
 
 
 _RENEWED = 400
 """Tasks after which a process is replaced by a new one: libraries keep a little of everything that they ever ran, and a
 night is long."""
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """A task came to its end."""
-
-    task: Task
-    result: TaskResult
-
-
-@dataclass(frozen=True, slots=True)
-class Died:
-    """A worker died of a task, or had to be ended. how: a sentence's rest, without numbers that change from run to run.
-    unit, operations: what it had begun, and how many of this task it had done; unit is -1 if it had begun nothing.
-    lost: it went with its machine, which says nothing of the task."""
-
-    task: Task
-    how: str
-    unit: int
-    operations: int
-    seconds: float
-    pid: int
-    lost: bool = False
-
-
-class ExecutorLost(Exception):
-    """Nothing will run tasks any more. Says why."""
-
-
-class Executor(Protocol):
-    """What runs tasks. Any method may raise ExecutorLost."""
-
-    def idle(self) -> int: ...
-
-    def busy(self) -> float: ...
-
-    def deaths(self) -> int: ...
-
-    def running(self) -> list[Task]: ...
-
-    def submit(self, task: Task) -> None: ...
-
-    def events(self, timeout: float) -> Sequence[Done | Died]: ...
-
-    def close(self, patience: float = 0.0) -> None: ...
 
 
 @dataclass(slots=True)
@@ -111,6 +64,7 @@ class Workers:
         count: int,
         folder: Path,
         clock: Clock,
+        main: Main,
         *,
         memory: int = 0,
         hang: float = 120.0,
@@ -118,6 +72,7 @@ class Workers:
         renewed: int = _RENEWED,
     ) -> None:
         self._clock = clock
+        self._main = main
         self._memory = memory
         self._hang = hang
         self._renewed = renewed
@@ -244,7 +199,7 @@ class Workers:
     def _start(self, place: _Place) -> None:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(
-            target=main, args=(theirs, str(place.spool), self._memory, place.device), daemon=True
+            target=self._main, args=(theirs, str(place.spool), self._memory, place.device), daemon=True
         )
         # A Ctrl-C while the child still imports would end it with a traceback: it is the main process that decides.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -1,37 +1,40 @@
-"""What becomes of what is found, and of what was known before: hit -> settled -> finding, with its status.
+"""Triage: turns hits into findings, and replays what was known before.
 
 A worker writes the *hit* to the spool before it does anything else with it. The first hit of a kind is *settled* by a
 worker: shrunk, replayed, named; then it is a *finding* with a directory, and later hits of that kind are counted. Now
 and then one of those is settled all the same, in case another bug looks alike at first. What the baseline knows, and
 what the folder has, is replayed; what was found on a device is replayed without one.
 
-This room may not know: which task is next, streams' parts, how workers are run; what it wants done it puts on the
-agenda, and is told what came of it.
+What triage wants done it puts on the queue, and it is told what came of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 from properties.operations import Operation
 from reference import Crash
 
-from ..findings.baseline import FIXED, KNOWN, Baseline
+from ..findings.baseline import Baseline
 from ..findings.signature import Signature, Symptom, signature_of
+from ..findings.statuses import FIXED, KNOWN
 from ..findings.store import Finding, Findings
-from ..runs.counterexample import Counterexample, write
-from ..runs.isolated import FATAL, NOT_RUN, Replayed
+from ..runs.counterexample import write
+from ..runs.replayed import FATAL, NOT_RUN, Replayed
+from ..runs.values import Counterexample
+from .executor import Hit, Settled, TaskResult
 from .folder import Folder, forget
-from .outcome import CampaignResult, Show
-from .queue import Agenda
-from .worker import Hit, Settled, Stream, Task, TaskResult, unsettled
+from .queue import Queue
+from .spool import unsettled
+from .tasks import Stream, Task
 
-__all__ = ["KINDS", "Keeper"]
+__all__ = ["KINDS", "Counts", "Tells", "Triage"]
 
 KINDS = ("settle", "reduce", "verify", "interpret")
-"""Tasks that the keeper asks for, and is given back."""
+"""Tasks that triage asks for, and is given back."""
 
 _AGAIN = 4
 """From the 4th hit of a kind on, then from the 16th, the 64th, ..., one is settled although its kind is known: another
@@ -39,6 +42,25 @@ bug may look alike at first."""
 
 _OWN = "own "
 """Begins the key of a replay of what the folder has and no baseline knows."""
+
+
+class Tells(Protocol):
+    """Is told what becomes of hits. after: about how many operations had been done by then."""
+
+    def found(self, hit: Hit, stream: Stream | None, after: int) -> None: ...
+
+    def filed(self, finding: Finding, first: bool) -> None: ...
+
+    def said(self, text: str) -> None: ...
+
+
+class Counts(Protocol):
+    """What triage adds to: hits of properties that were not asked for, what is known and no longer fails, and what is
+    known and still does."""
+
+    not_counted: dict[str, int]
+    fixed: list[Signature]
+    still: list[Signature]
 
 
 @dataclass(slots=True)
@@ -52,23 +74,28 @@ class _Kind:
     finding: Finding | None = None
 
 
-class Keeper:
-    """Of one campaign's findings."""
+class Triage:
+    """Of one campaign."""
 
     def __init__(
         self,
         findings: Findings,
         baseline: Baseline,
         folder: Folder,
-        agenda: Agenda,
-        result: CampaignResult,
-        show: Show,
+        queue: Queue,
+        properties: Collection[str],
+        targets: Collection[str],
+        counts: Counts,
+        show: Tells,
     ) -> None:
+        """properties: those whose violations count. targets: the campaign's."""
         self._findings = findings
         self._baseline = baseline
         self._folder = folder
-        self._agenda = agenda
-        self._result = result
+        self._queue = queue
+        self._properties = properties
+        self._targets = targets
+        self._counts = counts
         self._show = show
         self._kinds: dict[Signature, _Kind] = {}
         self._settles: dict[int, tuple[Hit, int]] = {}  # by task: the hit, and operations when it was found
@@ -89,14 +116,14 @@ class Keeper:
 
     def verify(self) -> None:
         """Have replayed what was found before. Raises OSError."""
-        first, make = self._agenda.first, self._agenda.make
+        first, make = self._queue.first, self._queue.make
         for id, entry in sorted(self._baseline.entries.items()):
             path = write(entry.counterexample, self._folder.spool / "baseline" / f"{id}.json")
             first.append(make("verify", None, path=str(path), key=id))
         for id, finding in sorted(self._findings.by_id.items()):
             # What is met now may be another way to meet what an earlier campaign has found, if that is there still.
             fatal = finding.counterexample.message.startswith(FATAL)
-            ours = finding.signature.target in self._result.plan.targets and id not in self._baseline.entries
+            ours = finding.signature.target in self._targets and id not in self._baseline.entries
             if ours and finding.status != FIXED and not fatal:
                 first.append(make("verify", None, path=str(finding.path), key=_OWN + id))
 
@@ -108,14 +135,14 @@ class Keeper:
 
     def end(self) -> None:
         """Whatever was not settled in time is kept as it was found."""
-        for task in self._agenda.running:
-            if task.kind in ("hunt", "autopsy"):
+        for task in self._queue.running:
+            if task.kind in ("hunt", "reproduce"):
                 self.collect(task)
-        running = [task for task in self._agenda.running if task.kind == "settle"]
-        for task in (*running, *self._agenda.first):
+        running = [task for task in self._queue.running if task.kind == "settle"]
+        for task in (*running, *self._queue.first):
             if task.number in self._settles:
                 self._file_as_found(task, "there was no time to shrink or replay it")
-        for task in self._agenda.rest:
+        for task in self._queue.rest:
             forget(self._settles.pop(task.number)[0].path)
 
     def judge(self) -> None:
@@ -128,30 +155,30 @@ class Keeper:
 
     def _status(self, symptom: Symptom) -> tuple[str, str]:
         """By the baseline, less what this campaign has seen run clean."""
-        return self._baseline.status(symptom, [signature.id for signature in self._result.fixed])
+        return self._baseline.status(symptom, [signature.id for signature in self._counts.fixed])
 
     # ---- hits --------------------------------------------------------------------------------------------------------
 
     def hit(self, hit: Hit, stream: Stream | None, before: int = 0) -> None:
         """One more. before: operations when its task was given out."""
-        if hit.key.property_id not in self._result.plan.properties:
-            counted = self._result.not_counted
+        if hit.key.property_id not in self._properties:
+            counted = self._counts.not_counted
             counted[hit.key.property_id] = counted.get(hit.key.property_id, 0) + 1
             forget(hit.path)
             return
         if hit.inline is not None:
             self._folder.full(hit.error)
-            path = self._folder.hits / f"{hit.key.property_id}-saved-{self._agenda.number}-{hit.unit}.json"
+            path = self._folder.hits / f"{hit.key.property_id}-saved-{self._queue.number}-{hit.unit}.json"
             hit = replace(hit, path=self._folder.save_hit(hit.inline, path))
         kind = self._kinds.setdefault(hit.key, _Kind())
         kind.count += 1
-        task = self._agenda.make("settle", None, path=hit.path)
+        task = self._queue.make("settle", None, path=hit.path)
         if kind.finding is not None:
             self.hit_again(kind.finding)
             if hit.path and kind.count >= kind.again:
                 while kind.again <= kind.count:
                     kind.again *= _AGAIN
-                self._settle(task, hit, before, self._agenda.rest)
+                self._settle(task, hit, before, self._queue.rest)
             else:
                 forget(hit.path)
         elif kind.settling:
@@ -159,8 +186,8 @@ class Keeper:
             forget(hit.path)
         elif hit.path:
             kind.settling = True
-            self._settle(task, hit, before, self._agenda.first)
-            self._show.found(hit, stream)
+            self._settle(task, hit, before, self._queue.first)
+            self._show.found(hit, stream, before + hit.operations)
         else:
             kind.waiting += 1  # seen before in that worker, which has written it down then
 
@@ -263,10 +290,10 @@ class Keeper:
         entry = self._baseline.entries[id]
         if not fails:
             if entry.status == KNOWN:
-                self._result.fixed.append(entry.signature)
+                self._counts.fixed.append(entry.signature)
             return
         if entry.status == KNOWN:
-            self._result.still.append(entry.signature)
+            self._counts.still.append(entry.signature)
             return
         found = entry.counterexample
         self._show.said(f"[regressed] {entry.signature}")
@@ -342,4 +369,4 @@ class Keeper:
         self._ask("reduce", finding)
 
     def _ask(self, kind: str, finding: Finding) -> None:
-        self._agenda.first.append(self._agenda.make(kind, None, path=str(finding.path), key=finding.signature.id))
+        self._queue.first.append(self._queue.make(kind, None, path=str(finding.path), key=finding.signature.id))

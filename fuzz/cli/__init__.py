@@ -1,12 +1,12 @@
 """The command line, `python -m fuzz`: the commands in the order of its help, and the way out when all else fails.
 
-One room a command; `common.py` is what they share, `campaigns.py` is `run` on workers, and `folder.py` holds what is
-done with a campaign's folder: `accept`, `promote`, `tidy` and `report`.
+One file a command. `common.py` is what they share, `display.py` is the terminal of a campaign, `again.py` says what
+repeats one, and `folder.py` holds what is done with a campaign's folder: `accept`, `promote`, `tidy` and `report`.
 
 Exit statuses, of every command: 0 clean, 1 violation (of a campaign: a new one), 2 usage (also unreadable files), 3 the
 harness itself failed, 4 nothing was executed, 5 only known findings, 130 interrupted.
 
-These rooms may not know: how things are done; they read arguments, show progress, and pick the exit status.
+The commands read arguments, show progress, and pick the exit status.
 
 Imports: fuzz, properties, reference, rich, typer.
 """
@@ -32,7 +32,7 @@ app = typer.Typer(
     "Examples:\n\n"
     "  python -m fuzz run --budget 10m\n\n"
     "  python -m fuzz run --campaign nightly --out night\n\n"
-    "  python -m fuzz replay fuzz-out/findings/OWNERSHIP-1.json\n\n"
+    "  python -m fuzz replay fuzz-out/findings/OWNERSHIP-1a2b3c4d/counterexample.json\n\n"
     "  python -m fuzz explore --blocks 3 --block-size 1 --max-tokens 2\n\n"
     "  python -m fuzz trace --block-size 16 --num-blocks 512\n\n"
     "  python -m fuzz audit --bug NV-1\n\n"

@@ -1,7 +1,4 @@
-"""`attention`: kernels alone, checked case by case.
-
-This room may not know: what is in a case, or how one is checked.
-"""
+"""`attention`: kernels alone, checked case by case."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """What several commands share: the consoles, options and arguments that are read alike, Ctrl-C, lines that are printed
-alike.
-
-This room may not know: any command.
-"""
+alike."""
 
 from __future__ import annotations
 
@@ -24,10 +21,9 @@ from properties.operations import Configuration
 from properties.target import Capability, TargetFactory
 from properties.targets import UnknownTarget, load
 
-from ..campaign.plans import bytes_of, seconds_of
-from ..runs.counterexample import Counterexample
-from ..runs.perform import kernel_laws
+from ..runs.quantities import bytes_of, seconds_of
 from ..runs.status import USAGE
+from ..runs.values import Counterexample, kernel_laws
 from ..show.timeline import describe
 from ..traces.reading import BUILT_IN, read_trace
 from ..traces.request import Request, TraceError
@@ -172,11 +168,14 @@ class Interruptible:
 # ---- lines -----------------------------------------------------------------------------------------------------------
 
 
-def show_counterexample(found: Counterexample) -> None:
-    """The violation, the configuration, and an operation a line."""
+def show_counterexample(found: Counterexample, most: int = 0) -> None:
+    """The violation, the configuration, and an operation a line; of more than `most` the last ten (0: all)."""
     console.print(f"[bold red]{found.property_id}[/] {escape(found.message)}", soft_wrap=True)
     console.print(f"  {found.configuration}", style="dim")
-    show_operations(found)
+    before = len(found.operations) - 10 if 0 < most < len(found.operations) else 0
+    if before:
+        console.print(f"  ... {before} operations before these")
+    show_operations(found, before)
 
 
 def show_operations(found: Counterexample, first: int = 0) -> None:

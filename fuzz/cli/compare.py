@@ -1,7 +1,4 @@
-"""`compare`: the same campaign for each of several cores, and a table of what came of it.
-
-This room may not know: how a core is run, or what a page looks like.
-"""
+"""`compare`: the same campaign for each of several cores, and a table of what came of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`explore`: every sequence of operations over a small configuration.
-
-This room may not know: which operations there are, or which states are the same.
-"""
+"""`explore`: every sequence of operations over a small configuration."""
 
 from __future__ import annotations
 
@@ -19,10 +16,13 @@ from rich.table import Table
 from properties.operations import Configuration, Malformed
 from properties.target import Capability
 
-from ..explore import KINDS, BadSpace, CannotResume, Changed, Explored, Plan, Space
-from ..explore import explore as explore_space
-from ..runs.perform import Judging
+from ..explore.expand import Changed
+from ..explore.search import Explored, Plan
+from ..explore.search import explore as explore_space
+from ..explore.space import KINDS, BadSpace, Space
+from ..explore.store import CannotResume
 from ..runs.status import CLEAN, HARNESS
+from ..runs.values import Judging
 from .common import (
     Interruptible,
     OutsideOption,

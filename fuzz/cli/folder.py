@@ -1,7 +1,4 @@
-"""What is done with a campaign's folder: `accept`, `promote`, `tidy` and `report`.
-
-This room may not know: how a campaign runs; it reads what one has left there.
-"""
+"""What is done with a campaign's folder: `accept`, `promote`, `tidy` and `report`."""
 
 from __future__ import annotations
 
@@ -15,9 +12,12 @@ from rich.table import Table
 
 from ..campaign import ci
 from ..campaign.history import BadHistory, History, bars
-from ..campaign.plans import Keep, bytes_of, seconds_of
-from ..findings.baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
+from ..campaign.summary import SCHEMA, BadSummary, read_summary
+from ..findings.baseline import BadBaseline, Baseline
+from ..findings.keep import Keep
+from ..findings.statuses import FIXED, KNOWN, NEW, REGRESSED
 from ..findings.store import Findings, NotAFinding, promote
+from ..runs.quantities import bytes_of, seconds_of
 from ..runs.status import CLEAN, NOTHING
 from ..show.page import render_history
 from .common import console, now, usage
@@ -31,15 +31,10 @@ BaselineOption = Annotated[
 
 
 def _summary(out: Path) -> dict[str, Any]:
-    path = out / "summary.json"
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-        if data["schema"] != 2:
-            raise ValueError(f"its schema is {data['schema']}: it is of a run without --campaign or --workers")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        usage(f"{path}: not the summary of a campaign ({error}); run one with `python -m fuzz run --campaign NAME`")
-    assert isinstance(data, dict)
-    return data
+        return read_summary(out / "summary.json")
+    except BadSummary as error:
+        usage(str(error))
 
 
 def accept(
@@ -56,6 +51,8 @@ def accept(
       python -m fuzz accept --out night --baseline fuzz/baseline.json --only 1a2b3c4d
     """
     summary = _summary(out)
+    if summary["schema"] != SCHEMA:
+        usage(f"{out}: of an older version, whose findings have no directories; run the campaign again to accept them")
     path = baseline or out / "baseline.json"
     try:
         known = Baseline.load(path)
@@ -71,10 +68,10 @@ def accept(
         finding.status = KNOWN
         findings.write(finding)
     fixed = [] if only else summary["fixed"]
-    mended = [id for id, entry in known.entries.items() if str(entry.signature) in fixed]
-    known.mend(mended)
+    gone = [id for id, entry in known.entries.items() if str(entry.signature) in fixed]
+    known.note_fixed(gone)
     known.write(path)
-    console.print(f"{len(accepted)} accepted as known, {len(mended)} noted as fixed: {path}", soft_wrap=True)
+    console.print(f"{len(accepted)} accepted as known, {len(gone)} noted as fixed: {path}", soft_wrap=True)
 
 
 def promoted(
@@ -90,7 +87,7 @@ def promoted(
 
     Examples:
 
-      python -m fuzz promote fuzz-out/findings/OWNERSHIP-1a2b3c4d --name stale_mapping --note "mended in 3f2a"
+      python -m fuzz promote fuzz-out/findings/OWNERSHIP-1a2b3c4d --name stale_mapping --note "fixed in 3f2a"
 
       python -m fuzz promote OWNERSHIP-1.json --to tests/regressions
     """
@@ -98,7 +95,7 @@ def promoted(
         path = promote(finding, to, target, name, note)
     except NotAFinding as error:
         usage(str(error))
-    console.print(f"{path}: replayed by `make test`, and red until the bug is mended", soft_wrap=True)
+    console.print(f"{path}: replayed by `make test`, and red until the bug is fixed", soft_wrap=True)
 
 
 def tidy(
@@ -150,7 +147,7 @@ def report(
         raise typer.Exit(CLEAN)
     path = out / "history.sqlite"
     if not path.exists():
-        usage(f"{path}: there is no history; campaigns (`python -m fuzz run --campaign NAME`) write it")
+        usage(f"{path}: there is no history; campaigns (`python -m fuzz run`) write it")
     try:
         rows = History(path).campaigns(last)
     except (OSError, BadHistory) as error:

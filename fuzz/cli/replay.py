@@ -1,7 +1,4 @@
-"""`replay`: a counterexample or a recording, step by step, and shrunk or bisected where that is asked for.
-
-This room may not know: how a replay is done.
-"""
+"""`replay`: a counterexample or a recording, step by step, and shrunk or bisected where that is asked for."""
 
 from __future__ import annotations
 
@@ -19,9 +16,10 @@ from properties.target import TargetFactory
 
 from ..findings.shrink import shrink
 from ..runs.bisect import bisected
-from ..runs.counterexample import Counterexample, Unreadable, read, versions, write
+from ..runs.counterexample import Unreadable, read, write
 from ..runs.perform import Run, perform
 from ..runs.status import CLEAN, NOTHING, VIOLATION
+from ..runs.values import Counterexample, versions
 from ..show.timeline import Timeline
 from .common import console, duration, factory_of, show_counterexample, usage
 
@@ -53,7 +51,7 @@ def replay(
 
     Examples:
 
-      python -m fuzz replay fuzz-out/findings/OWNERSHIP-1.json
+      python -m fuzz replay fuzz-out/findings/OWNERSHIP-1a2b3c4d/counterexample.json
 
       python -m fuzz replay incident.jsonl --quiet --shrink least.json
 

@@ -1,45 +1,51 @@
-"""`run`: one campaign, in this process; what asks for workers is handed to `campaigns.py`.
-
-This room may not know: how an engine works, or what a campaign on workers does.
-"""
+"""`run`: reads the options of a campaign, places its workers, runs it, and ends with its exit status."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from enum import Enum
+from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..campaign import in_process as campaign
-from ..campaign.in_process import Finding, Plan, Result
-from ..campaign.plans import READY, BadPlan, CampaignPlan, Variant, properties_of
-from ..engines.registry import ENGINES, UnknownEngine, engine_of, on_kernels, shares
-from ..engines.tally import Tally
-from ..runs.perform import Judging
-from ..runs.status import CLEAN, VIOLATION
+from ..campaign.campaign import Campaign
+from ..campaign.cluster import NoCluster, NoRay, RayWorkers, connected
+from ..campaign.executor import Executor, Making
+from ..campaign.folder import Busy
+from ..campaign.history import BadHistory
+from ..campaign.journal import NothingToResume, journal_of
+from ..campaign.outcome import CampaignResult
+from ..campaign.plan import CampaignPlan, Variant
+from ..campaign.plans import READY, BadPlan, overruled, plan_of, properties_of, ready
+from ..campaign.worker import executor_of, supervised
+from ..engines.registry import ENGINES, UnknownEngine, described, engine_of, on_kernels, shares
+from ..findings.baseline import BadBaseline
+from ..runs.status import CLEAN, HARNESS
 from ..show.page import render
-from ..show.timeline import hard_states
-from . import campaigns
+from .again import again
 from .common import (
     Interruptible,
     OutsideOption,
     SafetyOption,
+    complaints,
     console,
     duration,
     factory_of,
     kernels_of,
     memory_of,
+    now,
     requests_of,
-    show_counterexample,
-    show_engines,
-    trace_line,
     usage,
 )
+from .display import Display, announce, summarize
 
 __all__ = ["run"]
 
@@ -53,83 +59,22 @@ class Profile(str, Enum):
     soak = "soak"
 
 
-class _Display:
-    """Progress on a terminal as a bar, elsewhere as a line now and then."""
-
-    def __init__(self, budget: float) -> None:
-        self.budget = budget
-        self._engine = ""
-        self._said = 0.0
-        self._bar = Progress(
-            TextColumn("[bold]{task.fields[engine]:<11}"),
-            BarColumn(bar_width=28),
-            TextColumn("{task.fields[operations]:>12,} checked operations  {task.fields[rate]:>7,}/s"),
-            TextColumn("{task.fields[findings]}"),
-            TimeElapsedColumn(),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        )
-        self._task = self._bar.add_task("", total=budget or 1, engine="", operations=0, rate=0, findings="")
-
-    def __enter__(self) -> _Display:
-        self._bar.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bar.stop()
-
-    def turn(self, engine: str) -> None:
-        self._engine = engine
-        self._bar.update(self._task, engine=engine)
-
-    def progress(self, tally: Tally, elapsed: float, findings: int) -> None:
-        spent = sum(tally.seconds.values()) or elapsed
-        rate = int(tally.operations / spent) if spent else 0
-        said = f"[red]{findings} found[/]" if findings else "[green]clean[/]"
-        self._bar.update(
-            self._task, completed=min(elapsed, self.budget), operations=tally.operations, rate=rate, findings=said
-        )
-        if not console.is_terminal and elapsed - self._said >= 10:
-            self._said = elapsed
-            console.print(f"  {elapsed:5.0f} s  {self._engine:<10} {tally.operations:>12,} checked operations  {said}")
-
-    def found(self, finding: Finding) -> None:
-        found = finding.counterexample
-        console.print(
-            f"[bold red]{found.property_id}[/] by {found.engine} after {finding.found_after:,} operations: "
-            f"{escape(found.message)}",
-            soft_wrap=True,
-        )
-        console.print(f"  kept in {finding.path} ({finding.length_found} operations), shrinking ...", soft_wrap=True)
-
-    def shrinking(self, operations: int, replays: int) -> None:
-        self._bar.update(self._task, engine="shrinking", findings=f"[red]{operations} operations, {replays} replays[/]")
-
-    def shrunk(self, finding: Finding) -> None:
-        found = finding.counterexample
-        show_counterexample(found)
-        console.print(f"  python -m fuzz replay {finding.path}", style="bold", soft_wrap=True)
-
-
 def run(
     context: typer.Context,
     target: Annotated[
         str,
-        typer.Option(
-            help="A file of properties/targets (kvcore), or package.module:factory; of a campaign several, with commas."
-        ),
+        typer.Option(help="A file of properties/targets (kvcore), or package.module:factory; several with commas."),
     ] = "kvcore",
     engine: Annotated[
         list[str] | None,
         typer.Option(
             metavar=f"[{'|'.join((_ALL, *ENGINES, _RAY))}]",
-            help="An engine; may be repeated; the usual ones in turn without. `ray` beside or without others: the "
-            "workers are on a Ray cluster (an extra).",
+            help=f"An engine; may be repeated; the usual ones in turn without. {described()}. `ray` beside or without "
+            "others: the workers are on a Ray cluster (an extra).",
         ),
     ] = None,
     budget: Annotated[str, typer.Option(help="Time to spend: 45s, 10m, 2h.")] = "45s",
-    seed: Annotated[str, typer.Option(help="Repeat the campaign with this seed; a fresh one by default.")] = "",
+    seed: Annotated[str, typer.Option(help="Repeat a campaign with this seed; a fresh one by default.")] = "",
     out: Annotated[Path, typer.Option(help="Folder for findings, summary.json and report.html.")] = Path("fuzz-out"),
     trace_file: Annotated[
         Path | None, typer.Option("--trace", help="Request trace for the trace engine; the built-in one by default.")
@@ -150,22 +95,23 @@ def run(
     max_findings: Annotated[
         int,
         typer.Option(
-            min=1, help="Go on until so many properties are found broken; a campaign on workers always goes on."
+            min=0, help="So many new findings end it; 0: none do. 1 without --campaign; with one, what its file says."
         ),
     ] = 1,
     name: Annotated[
         str, typer.Option("--campaign", help=f"A ready campaign ({', '.join(READY)}), or a TOML file; see docs.")
     ] = "",
     workers: Annotated[
-        int, typer.Option(min=0, help="Processes, supervised; 0: one for each core. 1 without --campaign: this one.")
+        int,
+        typer.Option(
+            min=0, help="Processes, supervised; 0: one for each core. 1 without --campaign: none, all in this process."
+        ),
     ] = 1,
     devices: Annotated[str, typer.Option(help="One worker for each of these CUDA devices, with commas: 0,1,2,3.")] = "",
-    properties: Annotated[
-        str, typer.Option(help="Of a campaign: only violations of these count, with commas; all by default.")
-    ] = "",
-    memory: Annotated[str, typer.Option(help="Of a campaign: what one worker may write to: 4GiB; 0: no limit.")] = "",
+    properties: Annotated[str, typer.Option(help="Only violations of these count, with commas; all by default.")] = "",
+    memory: Annotated[str, typer.Option(help="With workers: what one may write to: 4GiB; 0: no limit.")] = "",
     hang: Annotated[
-        str, typer.Option(help="Of a campaign: a worker that says nothing for so long is ended and is a finding.")
+        str, typer.Option(help="With workers: one that says nothing for so long is ended and is a finding.")
     ] = "",
     ray_address: Annotated[
         str,
@@ -179,12 +125,10 @@ def run(
     ] = 0.0,
     database: Annotated[
         str,
-        typer.Option(
-            help="Of a campaign: Hypothesis's database, shared by all workers: redis://host:port/0, or a folder."
-        ),
+        typer.Option(help="Hypothesis's database, shared by all workers: redis://host:port/0, or a folder."),
     ] = "",
     baseline: Annotated[
-        Path | None, typer.Option(help="Of a campaign: the file of known findings; baseline.json in --out by default.")
+        Path | None, typer.Option(help="The file of known findings; baseline.json in --out by default.")
     ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the campaign in --out that was interrupted or killed.")
@@ -192,7 +136,8 @@ def run(
 ) -> None:
     """Run a campaign: engines take turns on the target, every property is checked after every operation.
 
-    With --campaign or several --workers, worker processes under supervision: docs/campaigns.md.
+    All in this process; with --campaign or several --workers, on worker processes under supervision, and with --engine
+    ray on a cluster. One seed does the same operations in each; docs/campaigns.md.
 
     Exit status: 0 clean, 1 a new finding, 2 usage, 3 the harness failed, 4 nothing executed, 5 only known findings, 130
     interrupted.
@@ -218,76 +163,73 @@ def run(
     given = _given(context)
     on_ray = _RAY in (engine or ())
     engines = _engines(engine or ())
+    in_process = not (name or resume or devices or on_ray or workers != 1)
+    _refuse(given, on_ray, in_process)
+    budget_seconds = duration(budget)
+    flags: dict[str, Any] = {
+        "targets": tuple(part.strip() for part in target.split(",")),
+        "budget": budget_seconds,
+        "seed": seed,
+        "workers": workers,
+        "profile": profile.value,
+        "shrink": duration(shrink),
+        "kernels": kernels,
+        "trace": str(trace_file),
+        "devices": tuple(part.strip() for part in devices.split(",")),
+        "hang": duration(hang or "0"),
+        "memory": memory_of(memory or "0"),
+        "properties": _properties(properties),
+        "max_findings": max_findings,
+        "database": database,
+        "engines": dict.fromkeys(engines, 1.0),
+        "configurations": (Variant("flags" if name else "", outside=outside, exact=not safety),),
+    }
+    chosen = {_NAMES.get(flag, flag) for flag in given}
+    if not engines:
+        chosen.discard("engines")
+    for one in flags["targets"] if "target" in given or not (name or resume) else ():
+        factory_of(one)
+    if "trace_file" in given:
+        requests_of(trace_file)
+    base = CampaignPlan(
+        "run",
+        engines=shares(),
+        configurations=(Variant(""),),
+        budget=budget_seconds,
+        shrink=10.0,
+        max_findings=1,
+        in_process=in_process,
+    )
+    overruling = {flag: value for flag, value in flags.items() if flag in chosen}
+    plan = _plan(name, overruling, out if resume else None, base)
+    where = ("--engine", _RAY, *(("--ray-address", ray_address) if ray_address else ()))
+    where = (*where, *(("--ray-gpus", f"{ray_gpus:g}") if ray_gpus else ())) if on_ray else ()
+    with ExitStack() as open:
+        executor = executor_of(plan)
+        if on_ray:
+            plan, executor = _placed(plan, "" if ray_address == "local" else ray_address, ray_gpus, open)
+        command = "" if resume and not name else again(name, overruling, plan, where)
+        result = _carry_out(plan, executor, out, baseline, resume, command, on_ray)
+    summarize(result, out)
+    raise typer.Exit(result.status)
+
+
+_NAMES = {
+    "target": "targets",
+    "trace_file": "trace",
+    "engine": "engines",
+    "outside": "configurations",
+    "safety": "configurations",
+}
+"""What a plan calls the flags of another name."""
+
+
+def _refuse(given: set[str], on_ray: bool, in_process: bool) -> None:
+    """Options that would do nothing where the campaign runs."""
     if not on_ray and (wrong := given & {"ray_address", "ray_gpus"}):
         usage(f"--{min(wrong).replace('_', '-')} says where --engine ray has its workers; give that too")
-    if name or workers != 1 or devices or resume or on_ray or database:
-        flags: dict[str, Any] = {
-            "targets": tuple(part.strip() for part in target.split(",")),
-            "budget": duration(budget),
-            "seed": seed,
-            "workers": workers,
-            "profile": profile.value,
-            "shrink": duration(shrink),
-            "kernels": kernels,
-            "trace": str(trace_file),
-            "devices": tuple(part.strip() for part in devices.split(",")),
-            "hang": duration(hang or "0"),
-            "memory": memory_of(memory or "0"),
-            "properties": _properties(properties),
-            "max_findings": max_findings,
-            "database": database,
-            "engines": dict.fromkeys(engines, 1.0),
-            "configurations": (Variant("flags", outside=outside, exact=not safety),),
-        }
-        names = {
-            "target": "targets",
-            "trace_file": "trace",
-            "engine": "engines",
-            "outside": "configurations",
-            "safety": "configurations",
-        }
-        chosen_flags = {names.get(flag, flag) for flag in given}
-        if not engines:
-            chosen_flags.discard("engines")
-        for one in flags["targets"] if "target" in given or not name else ():
-            factory_of(one)
-        if "trace_file" in given:
-            requests_of(trace_file)
-        campaigns.campaign(
-            name,
-            {flag: value for flag, value in flags.items() if flag in chosen_flags},
-            out,
-            baseline,
-            resume,
-            CampaignPlan("run", budget=duration(budget), engines=shares()),
-            campaigns.OnRay("" if ray_address == "local" else ray_address, ray_gpus) if on_ray else None,
-        )
-    factory = factory_of(target)
-    chosen = seed or str(secrets.randbits(32))
-    requests_of(trace_file)  # what is wrong with it is said before anything begins
-    plan = Plan(
-        target=target,
-        seed=chosen,
-        budget=duration(budget),
-        out=out,
-        engines=engines or tuple(shares()),
-        judging=Judging(outside=outside, exact=not safety),
-        kernels=kernels_of(kernels, [target]) if on_kernels(engines or shares()) else "",
-        profile=profile.value,
-        shrink=duration(shrink),
-        max_findings=max_findings,
-        trace=str(trace_file or ""),
-    )
-    console.print(
-        f"Campaign on [bold]{escape(target)}[/]: {', '.join(plan.engines)} for {plan.budget:g} s, seed {escape(chosen)}"
-    )
-    with _Display(plan.budget) as display, Interruptible() as clock:
-        result = campaign.run(plan, factory, clock, display)
-    summary = result.to_json()
-    page = render(summary, [finding.counterexample for finding in result.findings], out / "report.html")
-    _summarize(result, summary)
-    console.print(f"\nreport: {page}   summary: {out / 'summary.json'}", soft_wrap=True)
-    raise typer.Exit(result.status)
+    if in_process and (wrong := given & {"hang", "memory"}):
+        usage(f"--{min(wrong)} is for worker processes, and this run has none; give --workers 2, or leave it out")
 
 
 def _engines(names: Sequence[str]) -> tuple[str, ...]:
@@ -316,24 +258,87 @@ def _properties(text: str) -> tuple[str, ...]:
         usage(str(error))
 
 
-def _summarize(result: Result, summary: dict[str, Any]) -> None:
-    show_engines(summary, "seconds")
-    if summary["trace"] is not None:
-        console.print(f"trace: {trace_line(summary['trace'])}", soft_wrap=True)
-    checked = [name for name in summary["properties"] if name not in result.unchecked]
-    console.print(f"properties checked after every operation: {', '.join(checked)}", soft_wrap=True)
-    for name, reason in result.unchecked.items():
-        console.print(f"[yellow]not checked:[/] {name}, since {reason}", soft_wrap=True)
-    for reason, count in summary["skipped"].items():
-        console.print(f"[yellow]skipped:[/] {count:,} operations, {reason}", soft_wrap=True)
-    console.print(hard_states(summary), soft_wrap=True)
-    if result.missing and not result.findings:
-        console.print(f"[yellow]never happened:[/] {', '.join(result.missing)}", soft_wrap=True)
-    operations = f"{result.tally.operations:,} checked operations"
-    if result.status == CLEAN:
-        console.print(f"[bold green]clean[/]: no violation in {operations}")
-    elif result.status == VIOLATION:
-        names = ", ".join(str(finding.counterexample.property_id) for finding in result.findings)
-        console.print(f"[bold red]violated[/]: {names}")
-    else:
-        console.print(f"[bold red]{escape(result.complaint)}[/] after {operations}", soft_wrap=True)
+def _plan(name: str, flags: Mapping[str, Any], cut_short: Path | None, base: CampaignPlan) -> CampaignPlan:
+    """The plan called `name`, or that of the campaign in the folder `cut_short`, or `base`, with `flags` that were
+    given (by the plan's own names). Exits with 2."""
+    try:
+        plan = ready(name) if name else base
+        if cut_short is not None and not name:
+            plan = plan_of(journal_of(cut_short)["plan"])
+        plan = overruled(plan, flags)
+        if on_kernels(engine for engine, share in plan.engines.items() if share > 0):
+            plan = replace(plan, kernels=kernels_of(plan.kernels, plan.targets))
+        else:
+            plan = replace(plan, kernels="")
+        return overruled(plan, {"seed": plan.seed or str(secrets.randbits(32))})
+    except (BadPlan, NothingToResume) as error:
+        usage(str(error))
+
+
+def _placed(plan: CampaignPlan, address: str, gpus: float, open: ExitStack) -> tuple[CampaignPlan, Making]:
+    """The plan with as many workers as it will have on the Ray at `address` ("": one is started here), and what makes
+    them. Exits with 2 or 3."""
+    if plan.devices:
+        usage("devices are of this machine; with --engine ray give --ray-gpus, the GPUs of each worker")
+    try:
+        cluster = open.enter_context(connected(address, plan.processes))
+    except NoRay as error:
+        usage(str(error))
+    except NoCluster as error:
+        complaints.print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        raise typer.Exit(HARNESS) from None
+    room = cluster.room(gpus)
+    plan = replace(plan, workers=plan.workers or max(1, room))
+    if room < plan.workers:
+        each = f"a CPU and {gpus:g} GPUs" if gpus else "a CPU"
+        if cluster.own:
+            usage(f"{plan.workers} workers with {each} each, and this machine has room for {room}")
+        console.print(
+            f"[yellow]the Ray cluster has room for {room} of {plan.workers} workers now ({each} each); the others wait "
+            "until it has grown[/]",
+            soft_wrap=True,
+        )
+
+    def workers(spool: Path, alive: Callable[[int], None]) -> Executor:
+        make = partial(supervised, memory=plan.memory, hang=plan.hang)
+        return RayWorkers(cluster, plan.processes, monotonic, make, gpus=gpus, hang=plan.hang)
+
+    return plan, workers
+
+
+def _carry_out(
+    plan: CampaignPlan,
+    executor: Making,
+    out: Path,
+    baseline: Path | None,
+    resume: bool,
+    command: str,
+    on_ray: bool,
+) -> CampaignResult:
+    """Run it, with the terminal told, and write its page. Ctrl-C and SIGTERM end it with what it has. Exits with 2."""
+    try:
+        with Display(plan.budget) as display, Interruptible() as clock:
+            before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+            try:
+                announce(plan, on_ray)
+                campaign = Campaign(
+                    plan, out, clock, display, executor, now=now, baseline=baseline, resume=resume, command=command
+                )
+                result = campaign.run()
+                _render(result, out)
+                return result
+            finally:
+                signal.signal(signal.SIGTERM, before)
+    except (Busy, NothingToResume, BadBaseline, BadHistory) as error:
+        usage(str(error))
+
+
+def _render(result: CampaignResult, out: Path) -> None:
+    """The page. If it cannot be written, that is said, and what was found counts all the same."""
+    if not result.findings and not result.tally.operations:
+        return
+    try:
+        render(result.to_json(), [finding.counterexample for finding in result.findings], out / "report.html")
+    except OSError as error:
+        result.complaint = result.complaint or f"cannot write {out / 'report.html'}: {error}"
+        result.status = HARNESS if result.status == CLEAN else result.status

@@ -1,7 +1,4 @@
-"""`trace`: a production's requests, run through a target.
-
-This room may not know: how requests become operations.
-"""
+"""`trace`: a production's requests, run through a target."""
 
 from __future__ import annotations
 
@@ -20,8 +17,8 @@ from ..engines.tally import Tally
 from ..engines.trace import trace as run_checked
 from ..record import Recorder
 from ..runs.counterexample import write
-from ..runs.perform import Judging
 from ..runs.status import CLEAN, NOTHING, VIOLATION
+from ..runs.values import Judging
 from ..traces.run_trace import cannot_trace, run_trace
 from .common import OutsideOption, Reuse, TargetOption, complaints, console, factory_of, requests_of, trace_line, usage
 

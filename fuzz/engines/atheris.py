@@ -25,9 +25,9 @@ from properties.operations import Configuration, Operation
 from properties.targets import load
 from reference import Violation
 
-from ..runs.counterexample import Counterexample, read, versions, write
+from ..runs.counterexample import read, write
 from ..runs.files import put
-from ..runs.perform import Judging
+from ..runs.values import Counterexample, Judging, versions
 from .engine import Assignment, Engine
 
 __all__ = ["AtherisEngine"]

@@ -3,7 +3,7 @@
 Case n of a seed is the same on every machine and however many workers there are; only how far a run gets depends on
 the clock. A finding is a case, one line of JSON.
 
-This room may not know: the terminal, which kernels, Hypothesis. torch and Triton are imported in the workers.
+torch and Triton are imported in the workers.
 """
 
 from __future__ import annotations

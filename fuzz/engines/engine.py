@@ -20,8 +20,7 @@ from properties.operations import Configuration, Operation
 from properties.target import Capability, TargetFactory
 from reference import Violation
 
-from ..runs.counterexample import Counterexample, versions
-from ..runs.perform import Judging
+from ..runs.values import Counterexample, Judging, versions
 from .tally import Tally
 from .walk import Limits
 

@@ -10,9 +10,10 @@ from tempfile import TemporaryDirectory
 from properties.operations import Configuration
 from properties.target import Capability
 
-from ..explore import Plan, Space, explore
-from ..runs.counterexample import Counterexample
+from ..explore.search import Plan, explore
+from ..explore.space import Space
 from ..runs.status import INTERRUPTED
+from ..runs.values import Counterexample
 from .engine import SCRATCH, Assignment, Engine
 
 __all__ = ["ExploreEngine", "spaces"]

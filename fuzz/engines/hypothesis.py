@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from ..runs.counterexample import Counterexample
 from ..runs.perform import perform
+from ..runs.values import Counterexample
 from .engine import Assignment, Engine, with_violation
 
 __all__ = ["HypothesisEngine"]

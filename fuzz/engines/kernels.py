@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..runs.counterexample import Counterexample
+from ..runs.values import Counterexample
 from .engine import Assignment, Engine
 from .swarm import walked
 from .walk import Limits

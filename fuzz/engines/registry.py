@@ -12,7 +12,18 @@ from importlib import import_module
 
 from .engine import Engine
 
-__all__ = ["ENGINES", "UnknownEngine", "audited", "engine_of", "engines", "on_kernels", "planned", "shares", "thorough"]
+__all__ = [
+    "ENGINES",
+    "UnknownEngine",
+    "audited",
+    "described",
+    "engine_of",
+    "engines",
+    "on_kernels",
+    "planned",
+    "shares",
+    "thorough",
+]
 
 ENGINES = {
     "trace": "fuzz.engines.trace:TraceEngine",
@@ -72,3 +83,8 @@ def thorough(operations: Mapping[str, int]) -> int:
 def audited() -> tuple[str, ...]:
     """Engines that hunt for the bugs of the zoo in an audit."""
     return tuple(engine.name for engine in engines() if engine.audited)
+
+
+def described() -> str:
+    """Each engine's name and its line of help, for an option's help."""
+    return "; ".join(f"{engine.name}: {engine.about}" for engine in engines())

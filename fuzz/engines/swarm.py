@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from properties.operations import Configuration
+from properties.state_coverage import SAMPLED
 
-from ..runs.counterexample import Counterexample
 from ..runs.perform import perform
-from ..runs.state_coverage import SAMPLED
+from ..runs.values import Counterexample
 from .engine import Assignment, Engine, with_violation
 from .walk import Walk
 

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from properties.ledger import Ledger
-
-from ..runs.state_coverage import Coverage
+from properties.state_coverage import Coverage
 
 __all__ = ["Tally"]
 

@@ -8,8 +8,7 @@ from typing import Any
 from properties.operations import Configuration
 from properties.target import TargetFactory
 
-from ..runs.counterexample import Counterexample
-from ..runs.perform import Judging
+from ..runs.values import Counterexample, Judging
 from ..traces.reading import BUILT_IN, read_trace
 from ..traces.request import Request
 from ..traces.run_trace import Progress, TraceReport, cannot_trace, run_trace

@@ -6,10 +6,3 @@ does all operations of one state, `workers.py` does so in several processes, `se
 
 Imports: fuzz.runs, properties, reference.
 """
-
-from .expand import Changed
-from .search import Explored, Plan, Progress, explore
-from .space import KINDS, BadSpace, Space
-from .store import CannotResume
-
-__all__ = ["KINDS", "BadSpace", "CannotResume", "Changed", "Explored", "Plan", "Progress", "Space", "explore"]

@@ -2,8 +2,6 @@
 
 A state is known by a sequence of operations that leads to it. States come in the order in which they were found, so
 neighbours have most of that sequence in common: sessions along the last one are kept, and only the rest is replayed.
-
-This room may not know: levels, files, processes.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from properties.session import Session
 from properties.target import TargetFactory
 from reference import Violation
 
-from ..runs.perform import Judging
+from ..runs.values import Judging
 from .normal import Normal
 from .space import Space
 

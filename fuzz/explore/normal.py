@@ -9,8 +9,6 @@ Any one-to-one renaming is sound, however it is found: equal forms mean that one
 Whether equal states are *found* to be equal decides only how many states there are.
 
 Left out is what cannot decide whether anything is a violation: see docs/explore.md.
-
-This room may not know: operations, how states are searched.
 """
 
 from __future__ import annotations

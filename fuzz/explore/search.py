@@ -3,8 +3,6 @@
 The main process knows which states have been seen, by their digests, and how each was reached: the state that it was
 found from and the operation. Workers get states as sequences of operations and say what follows. Their answers are
 taken in the order in which the states were found, so that the outcome does not depend on how many there are.
-
-This room may not know: the terminal (a `Progress` is told), any core.
 """
 
 from __future__ import annotations
@@ -18,9 +16,10 @@ from typing import Any
 from properties.operations import SCHEMA, Operation, decode, encode
 from properties.target import TargetFactory
 
-from ..runs.counterexample import Counterexample, versions, write
-from ..runs.perform import Judging, perform
+from ..runs.counterexample import write
+from ..runs.perform import perform
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, VIOLATION
+from ..runs.values import Counterexample, Judging, versions
 from .expand import Broken, Expander, Expansion, Task
 from .normal import DIGEST
 from .space import Space

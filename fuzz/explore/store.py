@@ -3,8 +3,6 @@
 `explore.json` says what is explored. `levels/0007.level` is a line of JSON (how many states, the operations that occur
 for the first time, the totals up to here), then the states of that level: their digests, the numbers of the states that
 they were found from, and the numbers of the operations that led there.
-
-This room may not know: what states are, or how they are found.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Processes that expand states. With one, this process does it.
 
 Every worker loads the target by its name. One that is done gets the next chunk; answers come in order.
-
-This room may not know: levels, files.
 """
 
 from __future__ import annotations
@@ -15,8 +13,8 @@ from concurrent.futures import TimeoutError as NotYet
 
 from properties.targets import load
 
-from ..runs.perform import Judging
 from ..runs.processes import follow_parent
+from ..runs.values import Judging
 from .expand import Expander, Expansion, Task
 from .space import Space
 

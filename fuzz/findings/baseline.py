@@ -1,4 +1,4 @@
-"""What is known already: the findings that a team has accepted, and those that were mended, in one file to commit.
+"""What is known already: the findings that a team has accepted, and those that were fixed, in one file to commit.
 
 | in the file | found again | not found, and its operations run clean | what a campaign says |
 |---|---|---|---|
@@ -7,9 +7,9 @@
 | known | no | yes | fixed |
 | fixed | yes, or its operations fail again | - | regressed |
 
-Each entry carries its counterexample, so that a campaign can ask at its beginning what has become of it, and all
-signatures by which it was met. What is met in a way that is in no entry, but akin to a known one, is known as well, as
-long as the known one still fails; akin to what was mended, it is new.
+Each entry has its counterexample, so that a campaign can replay it at its beginning, and all signatures by which it was
+met. A symptom that is in no entry, but akin to a known one, is known as well, as long as the known one still fails. If
+it is akin to a fixed one, it is new.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..runs.counterexample import Counterexample, Unreadable, as_text, parsed
+from ..runs.counterexample import Unreadable, as_text, parsed
 from ..runs.files import put
+from ..runs.values import Counterexample
 from .signature import Signature, Symptom, akin, symptom_of
+from .statuses import FIXED, KNOWN, NEW, REGRESSED
 
-__all__ = ["FIXED", "KNOWN", "NEW", "REGRESSED", "BadBaseline", "Baseline", "Entry"]
-
-NEW, KNOWN, FIXED, REGRESSED = "new", "known", "fixed", "regressed"
+__all__ = ["BadBaseline", "Baseline", "Entry"]
 
 
 class BadBaseline(ValueError):
@@ -53,9 +53,9 @@ class Baseline:
 
     entries: dict[str, Entry] = field(default_factory=dict)
 
-    def match(self, symptom: Symptom, mended: Iterable[str] = ()) -> Entry | None:
+    def match(self, symptom: Symptom, fixed: Iterable[str] = ()) -> Entry | None:
         """The entry that a finding made now belongs to: of its signature, that was met in this way, or, if it is known
-        and not among the `mended`, akin. O(entries)."""
+        and not among the `fixed`, akin. O(entries)."""
         entry = self.entries.get(symptom.signature.id)
         if entry is not None:
             return entry
@@ -63,18 +63,18 @@ class Baseline:
         for entry in every:
             if entry.has(symptom.signature):
                 return entry
-        alive = (entry for entry in every if entry.status == KNOWN and entry.signature.id not in set(mended))
+        alive = (entry for entry in every if entry.status == KNOWN and entry.signature.id not in set(fixed))
         return next((entry for entry in alive if any(akin(one, symptom) for one in entry.symptoms)), None)
 
-    def status(self, symptom: Symptom, mended: Iterable[str] = ()) -> tuple[str, str]:
+    def status(self, symptom: Symptom, fixed: Iterable[str] = ()) -> tuple[str, str]:
         """(status of a finding that was made now, id of the entry that says so or "")."""
-        entry = self.match(symptom, mended)
+        entry = self.match(symptom, fixed)
         if entry is None:
             return NEW, ""
         return KNOWN if entry.status == KNOWN else REGRESSED, entry.signature.id
 
     def accept(self, symptoms: Sequence[Symptom], counterexample: Counterexample, known_as: str = "") -> None:
-        """From now on it is known, in all these ways; a note that somebody wrote stays. known_as: the entry that it is
+        """From now on it is known, in all these ways. A note that somebody wrote stays. known_as: the entry that it is
         another way to meet."""
         signature = symptoms[0].signature
         before = self.entries.get(known_as) or self.entries.get(signature.id)
@@ -85,8 +85,8 @@ class Baseline:
         stored = counterexample if before.signature == signature else before.counterexample
         self.entries[before.signature.id] = Entry(before.signature, stored, KNOWN, before.note, tuple(ways))
 
-    def mend(self, ids: Iterable[str]) -> None:
-        """These no longer fail: to be found again is a regression."""
+    def note_fixed(self, ids: Iterable[str]) -> None:
+        """These no longer fail. To find one again is a regression."""
         for id in ids:
             if id in self.entries:
                 self.entries[id] = replace(self.entries[id], status=FIXED)

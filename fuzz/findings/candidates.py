@@ -25,7 +25,7 @@ from properties.operations import (
 )
 from properties.session import Session
 
-from ..runs.counterexample import names
+from ..runs.values import names
 
 
 def size(configuration: Configuration, operations: Sequence[Operation]) -> tuple[int, ...]:

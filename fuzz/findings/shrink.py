@@ -31,8 +31,8 @@ from properties.target import TargetFactory
 from reference import Release, Violation
 
 from ..engines.walk import Limits, Walk
-from ..runs.counterexample import Counterexample, names
 from ..runs.perform import Run, perform
+from ..runs.values import Counterexample, names
 from . import candidates
 
 __all__ = ["Shrunk", "shrink", "slipped"]

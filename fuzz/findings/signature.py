@@ -1,12 +1,12 @@
 """What makes two findings one: the signature.
 
-(property, kind of divergence, kind of operation at the violation, class of the configuration, target). The kind of
-divergence is the message with everything taken out that another run of the same bug would have otherwise: numbers,
-names, ids, lists, addresses, paths. Never in it: seeds, line numbers, sizes, how it was found.
+A signature is (property, kind of divergence, kind of operation at the violation, class of the configuration, target).
+The kind of divergence is the message without everything that differs in another run of the same bug: numbers, names,
+ids, lists, addresses, paths. Seeds, line numbers, sizes and the way of finding are never in it.
 
-One bug has several signatures: it is met by several operations, breaks several properties, in several configurations.
-Each of these is a *symptom*, and `akin` says which symptoms are taken for one bug. That is a guess from outside, by
-three signs (docs/campaigns.md has how often each way of being wrong was measured).
+One bug has several signatures: several operations meet it, and it breaks several properties, in several configurations.
+Each of these is a *symptom*, and `akin` says which symptoms count as one bug. That is a guess from outside, by three
+signs. docs/campaigns.md says how often it was wrong when measured.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any
 
 from properties.operations import Configuration, Operation
 
-from ..runs.counterexample import Counterexample
+from ..runs.values import Counterexample
 
 __all__ = ["Signature", "Symptom", "akin", "configuration_class", "divergence", "signature_of", "symptom_of"]
 
 DRAIN = "drain"
-"""Stands for the kind of operation where the state after all of them is at fault."""
+"""Takes the place of the kind of operation if the state after all of them is at fault."""
 
 _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"0x[0-9a-fA-F]+"), "ADDRESS"),
@@ -56,7 +56,7 @@ def divergence(message: str) -> str:
 
 
 def configuration_class(configuration: Configuration) -> str:
-    """What of a configuration tells bugs apart: the rules that it sets, no sizes.
+    """The part of a configuration that tells bugs apart: its rules, without sizes.
 
     >>> configuration_class(Configuration(num_blocks=7))
     'last_block, caching'
@@ -181,8 +181,8 @@ def akin(one: Symptom, other: Symptom) -> bool:
     """Are both of one bug, as far as can be told? Symmetric, not transitive. O(operations).
 
     - They tell of the same divergence of the same property, and their operations are the same but for one or two, or
-      one in another's place: the same fault in another operation's, or another configuration's, clothes. What was not
-      shrunk to the end may have more.
+      one in another's place: the same fault, met by another operation or in another configuration. A symptom that was
+      not shrunk to the end may have more.
     - They are met by the same operation, and one of them leads to the other's divergence there.
     - They are of the same operations in another order: what is freed, then completed, or completed, then freed.
     """

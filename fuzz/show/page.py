@@ -20,7 +20,7 @@ from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 from reference import PROPERTIES
 
-from ..runs.counterexample import Counterexample
+from ..runs.values import Counterexample
 from .chart import chart, curves, heat, logarithmic, stacks
 from .layout import layout
 from .picture import NotDrawn, picture
@@ -61,7 +61,7 @@ def render(
     path: Path,
     pictures: Sequence[tuple[dict[str, Any] | None, str]] | None = None,
 ) -> Path:
-    """Write the page for `summary` (see `campaign.Result.to_json`) and return its path.
+    """Write the page for `summary` (see `fuzz.campaign.outcome.CampaignResult.to_json`) and return its path.
 
     `findings` are those of the summary, in its order; `pictures` what `pictured` says of each, which replays them if
     not given. Of a summary's `timeline`, counts are taken as running totals."""

@@ -19,8 +19,8 @@ from properties.session import Outcome, Session
 from properties.target import Capability, TargetFactory
 from reference import Judge, Sequence, Violation
 
-from ..runs.counterexample import Counterexample, names
 from ..runs.perform import Run, perform
+from ..runs.values import Counterexample, names
 from .timeline import describe, states
 
 __all__ = ["NotDrawn", "named_blocks", "picture"]

@@ -16,8 +16,9 @@ from fuzz.engines.attention import CaseFinding, case_of, check_one, shrink_case
 from fuzz.engines.engine import Assignment
 from fuzz.engines.kernels import KernelsEngine
 from fuzz.engines.tally import Tally
-from fuzz.runs.counterexample import Counterexample, read, write
-from fuzz.runs.perform import Judging, perform
+from fuzz.runs.counterexample import read, write
+from fuzz.runs.perform import perform
+from fuzz.runs.values import Counterexample, Judging
 from properties.attention.cases import Case
 from properties.attention.kernels import AXES
 from properties.operations import Allocate, Complete, Configuration, Dispatch

@@ -23,14 +23,15 @@ from xml.etree import ElementTree
 import pytest
 from typer.testing import CliRunner, Result
 
-from fuzz.campaign import worker as fuzz_worker
-from fuzz.campaign.campaign import Nightly
+from fuzz.campaign.campaign import Campaign
+from fuzz.campaign.executor import Done, Making
 from fuzz.campaign.folder import Busy, taken
 from fuzz.campaign.history import History
 from fuzz.campaign.outcome import CampaignResult
-from fuzz.campaign.plans import CampaignPlan, Variant
-from fuzz.campaign.supervisor import Died, Done, Workers
-from fuzz.campaign.worker import Stream, Task, perform_task
+from fuzz.campaign.plan import CampaignPlan, Variant
+from fuzz.campaign.supervisor import Workers
+from fuzz.campaign.tasks import Died, Stream, Task
+from fuzz.campaign.worker import executor_of, main, perform_task
 from fuzz.cli import app
 from fuzz.findings import store as findings_module
 from fuzz.findings.baseline import Baseline
@@ -38,7 +39,7 @@ from fuzz.findings.signature import signature_of
 from fuzz.findings.store import Finding, Findings
 from fuzz.runs.bisect import bisected
 from fuzz.runs.counterexample import read, write
-from fuzz.runs.isolated import Replayed
+from fuzz.runs.replayed import Replayed
 from fuzz.show.page import render
 from fuzz.tools.pictures import EARLY
 
@@ -65,7 +66,7 @@ class Told:
     def progress(self, figures: Any) -> None:
         self.figures.append(figures)
 
-    def found(self, hit: Any, stream: Any) -> None: ...
+    def found(self, hit: Any, stream: Any, after: int) -> None: ...
 
     def filed(self, finding: Any, first: bool) -> None:
         self.files.append(finding)
@@ -77,44 +78,13 @@ class Told:
         self.lines.append(text)
 
 
-class Here:
-    """Does tasks in this process, one at a time: what needs no worker to die is tested without starting one."""
-
-    def __init__(self, plan: CampaignPlan, spool: Path) -> None:
-        self._tasks: list[Task] = []
-        fuzz_worker._seen.clear()  # as in a fresh process
-
-    def idle(self) -> int:
-        return 0 if self._tasks else 1
-
-    def busy(self) -> float:
-        return 0.0
-
-    def deaths(self) -> int:
-        return 0
-
-    def running(self) -> list[Task]:
-        return list(self._tasks)
-
-    def submit(self, task: Task) -> None:
-        self._tasks.append(task)
-
-    def events(self, timeout: float) -> list[Done]:
-        done = [Done(task, perform_task(task)) for task in self._tasks]
-        self._tasks.clear()
-        return done
-
-    def close(self, patience: float = 0.0) -> None:
-        pass
-
-
 @contextmanager
-def ending(until: Callable[[Nightly], object]) -> Iterator[None]:
+def ending(until: Callable[[Campaign], object]) -> Iterator[None]:
     """The budget of a campaign in this process is over as soon as `until` says so: no test waits for a budget."""
-    began: list[Nightly] = []
-    prepare, ahead = Nightly._prepare, 0.0
+    began: list[Campaign] = []
+    prepare, ahead = Campaign._prepare, 0.0
 
-    def prepared(self: Nightly) -> None:
+    def prepared(self: Campaign) -> None:
         prepare(self)
         began.append(self)
 
@@ -124,7 +94,7 @@ def ending(until: Callable[[Nightly], object]) -> Iterator[None]:
             ahead = began[0].plan.budget
         return time.monotonic() + ahead
 
-    with mock.patch.object(Nightly, "_prepare", prepared), mock.patch("fuzz.campaign.campaign.monotonic", now):
+    with mock.patch.object(Campaign, "_prepare", prepared), mock.patch("fuzz.campaign.campaign.monotonic", now):
         yield
 
 
@@ -134,13 +104,18 @@ def night(
     told: Told | None = None,
     *,
     enough: int = 1,
-    until: Callable[[Nightly], object] | None = None,
+    until: Callable[[Campaign], object] | None = None,
+    in_process: bool = False,
+    executor: Making | None = None,
     **options: Any,
 ) -> CampaignResult:
-    """A campaign in this process, which ends with its first finding, or when `until` says so."""
-    plan = replace(plan, max_findings=0 if until else enough)
+    """A campaign that ends with its first finding, or when `until` says so. in_process: what needs no worker to die is
+    tested without starting one."""
+    plan = replace(plan, max_findings=0 if until else enough, in_process=in_process)
     with ending(until or (lambda campaign: False)):
-        return Nightly(plan, out, time.monotonic, told or Told(), now=lambda: NOW, **options).run()
+        return Campaign(
+            plan, out, time.monotonic, told or Told(), executor or executor_of(plan), now=lambda: NOW, **options
+        ).run()
 
 
 def fuzz(*arguments: object) -> Result:
@@ -257,10 +232,10 @@ def test_a_bug_is_one_finding_however_often_it_is_hit_and_goes_through_its_statu
 
     # The pytest test fails while the bug is there, and passes on a core without it.
     (test,) = finding.directory.glob("test_*.py")
-    mended = test.with_name("test_mended.py")
-    mended.write_text(test.read_text().replace("fuzz.zoo:NV-1", "kvcore"))
-    assert _pytest(test, mended) == {test.name: "failure", mended.name: ""}
-    mended.unlink()
+    fixed = test.with_name("test_fixed.py")
+    fixed.write_text(test.read_text().replace("fuzz.zoo:NV-1", "kvcore"))
+    assert _pytest(test, fixed) == {test.name: "failure", fixed.name: ""}
+    fixed.unlink()
 
     # Promoted, accepted, known, fixed, regressed.
     promoted = fuzz("promote", finding.directory, "--to", tmp_path / "kept", "--target", "kvcore", "--name", "one bug")
@@ -270,27 +245,27 @@ def test_a_bug_is_one_finding_however_often_it_is_hit_and_goes_through_its_statu
     accepted = fuzz("accept", "--out", out)
     assert accepted.exit_code == 0, accepted.output
 
-    again = night(out, replace(plan, seed="2"), until=lambda campaign: campaign.findings.now(), executor=Here)
+    again = night(out, replace(plan, seed="2"), until=lambda campaign: campaign.findings.now(), in_process=True)
     assert again.status == 5, again.complaint
     assert [one.status for one in again.findings] == ["known"]
     assert again.findings[0].total > again.findings[0].hits
 
     baseline = Baseline.load(out / "baseline.json")
     ((id, entry),) = baseline.entries.items()
-    mended_entry = replace(entry, counterexample=replace(entry.counterexample, target="kvcore"))
-    Baseline({id: mended_entry}).write(out / "mended.json")
+    fixed_entry = replace(entry, counterexample=replace(entry.counterexample, target="kvcore"))
+    Baseline({id: fixed_entry}).write(out / "fixed.json")
     fixed = night(
         tmp_path / "fixed",
         WALK,
-        baseline=out / "mended.json",
+        baseline=out / "fixed.json",
         until=lambda campaign: campaign.result.fixed and campaign.result.tally.operations,
-        executor=Here,
+        in_process=True,
     )
     assert fixed.status == 0, fixed.complaint
     assert [one.id for one in fixed.fixed] == [id]
 
     Baseline({id: replace(entry, status="fixed")}).write(out / "regressed.json")
-    regressed = night(tmp_path / "regressed", plan, baseline=out / "regressed.json", executor=Here)
+    regressed = night(tmp_path / "regressed", plan, baseline=out / "regressed.json", in_process=True)
     assert regressed.status == 1
     assert [one.status for one in regressed.findings] == ["regressed"]
 
@@ -314,7 +289,7 @@ def _pytest(*files: Path) -> dict[str, str]:
 
 def test_two_bugs_at_a_time_are_two_findings(tmp_path: Path) -> None:
     plan = replace(WALK, targets=("fuzz.tests.deadly:two",), budget=90.0, seed="18")  # which meets the rare one soon
-    result = night(tmp_path, plan, enough=2, executor=Here)
+    result = night(tmp_path, plan, enough=2, in_process=True)
     assert sorted(one.signature.property_id for one in result.findings) == ["ERRORS", "OWNERSHIP"]
 
 
@@ -322,7 +297,7 @@ def test_a_bug_that_is_met_in_two_ways_is_one_finding(tmp_path: Path) -> None:
     """KC-10 replaces a tail that nobody else holds: by the policy a wrong block, or one that a full pool has not."""
     told = Told()
     plan = replace(WALK, targets=("fuzz.zoo:KC-10",), budget=90.0)
-    result = night(tmp_path, plan, told, until=lambda campaign: "another way" in "".join(told.lines), executor=Here)
+    result = night(tmp_path, plan, told, until=lambda campaign: "another way" in "".join(told.lines), in_process=True)
     (finding,) = result.findings
     assert {one.signature.property_id for one in finding.symptoms} == {"EXACT", "ADMISSION"}
     for variant in finding.variants:
@@ -340,7 +315,7 @@ def test_a_bug_that_is_met_in_two_ways_is_one_finding(tmp_path: Path) -> None:
             tmp_path / name,
             replace(plan, seed="2"),
             until=lambda campaign: sum(one.hits for one in campaign.findings.now()) >= 8,
-            executor=Here,
+            in_process=True,
             baseline=tmp_path / "baseline.json",
         )
         assert again.status == 5, again.verdict
@@ -348,7 +323,7 @@ def test_a_bug_that_is_met_in_two_ways_is_one_finding(tmp_path: Path) -> None:
 
 
 def test_what_fails_now_and_then_is_kept_and_said(tmp_path: Path) -> None:
-    result = night(tmp_path, replace(WALK, targets=("fuzz.tests.deadly:flaky",)), executor=Here)
+    result = night(tmp_path, replace(WALK, targets=("fuzz.tests.deadly:flaky",)), in_process=True)
     assert result.status == 1
     flaky = [one for one in result.findings if one.replays in ("1 of 3", "2 of 3")]
     assert flaky
@@ -357,13 +332,13 @@ def test_what_fails_now_and_then_is_kept_and_said(tmp_path: Path) -> None:
 
 def test_only_the_properties_that_were_asked_for_count(tmp_path: Path) -> None:
     plan = replace(WALK, targets=("fuzz.zoo:NV-1",), properties=("FRESHNESS",))
-    result = night(tmp_path, plan, until=lambda campaign: campaign.result.not_counted, executor=Here)
+    result = night(tmp_path, plan, until=lambda campaign: campaign.result.not_counted, in_process=True)
     assert result.status == 0
     assert result.not_counted["OWNERSHIP"] > 0
 
 
 def test_workers_are_renewed_and_tasks_go_on(tmp_path: Path) -> None:
-    with Workers(1, tmp_path, time.monotonic, renewed=2) as workers:
+    with Workers(1, tmp_path, time.monotonic, main, renewed=2) as workers:
         pids = []
         for number in range(5):
             until(workers.idle)
@@ -424,7 +399,7 @@ def test_a_worker_that_dies_is_a_finding_with_its_operations(
 
 def test_dying_of_what_one_is_at_is_no_failure_of_the_harness(tmp_path: Path) -> None:
     """However often: a campaign on a target that often dies goes on, and shrinks what it has found."""
-    with Workers(1, tmp_path, time.monotonic) as workers:
+    with Workers(1, tmp_path, time.monotonic, main) as workers:
         for number in (1, 2):
             until(workers.idle)
             stream = Stream("fuzz.tests.deadly:killed", "walk", "all", "1")
@@ -527,7 +502,7 @@ def test_what_a_replay_without_the_device_says(
         assert (environment["TRITON_INTERPRET"], environment["CUDA_VISIBLE_DEVICES"]) == ("1", "")
         return Replayed(outcome, "EXACT fails")
 
-    monkeypatch.setattr("fuzz.campaign.worker.replayed", told_so)
+    monkeypatch.setattr("fuzz.campaign.settle.replayed", told_so)
     stored = replace(EARLY, device="CUDA device 3")
     task = Task("interpret", 1, None, str(tmp_path), 60.0, path=str(write(stored, tmp_path / "found.json")))
     finding = Finding(signature_of(stored), stored, tmp_path)
@@ -580,7 +555,7 @@ def test_a_supervisor_that_is_killed_loses_nothing(tmp_path: Path) -> None:
         until(lambda: not any(Path(f"/proc/{pid}").exists() and _alive(pid) for pid in workers))
     assert hits
     told = Told()
-    result = night(tmp_path, WALK, told, executor=Here)
+    result = night(tmp_path, WALK, told, in_process=True)
     assert told.adopted >= 1
     assert result.status == 1
     assert [one.signature.property_id for one in result.findings] == ["OWNERSHIP"]
@@ -631,7 +606,7 @@ def test_a_disk_that_is_full_for_a_moment_costs_no_finding(tmp_path: Path, monke
         return write(counterexample, path)
 
     monkeypatch.setattr(findings_module, "write", full)
-    result = night(tmp_path, replace(WALK, targets=("fuzz.zoo:NV-1",)), executor=Here)
+    result = night(tmp_path, replace(WALK, targets=("fuzz.zoo:NV-1",)), in_process=True)
     assert result.status == 1
     assert "No space left on device" in result.complaint
     assert result.findings[0].path.exists()
@@ -643,7 +618,7 @@ def test_what_no_disk_takes_is_printed(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(findings_module, "write", full)
-    result = night(tmp_path, replace(WALK, targets=("fuzz.zoo:NV-1",)), executor=Here)
+    result = night(tmp_path, replace(WALK, targets=("fuzz.zoo:NV-1",)), in_process=True)
     assert result.status == 1
     assert result.unsaved
     for line in result.unsaved:
@@ -671,9 +646,9 @@ def test_a_real_disk_that_fills_up(small_disk: Path) -> None:
     class Filling(Told):
         def progress(self, figures: Any) -> None:
             if (small_disk / "filler").exists() and (out / "reserve").exists():
-                self.found(None, None)  # what is given up for findings is theirs
+                self.found(None, None, 0)  # what is given up for findings is theirs
 
-        def found(self, hit: Any, stream: Any) -> None:
+        def found(self, hit: Any, stream: Any, after: int) -> None:
             with suppress(OSError), (small_disk / "filler").open("ab", buffering=0) as file:
                 while True:
                     file.write(b"\0" * 4096)
@@ -687,7 +662,7 @@ def test_a_real_disk_that_fills_up(small_disk: Path) -> None:
     full = night(out, WALK)
     assert full.status == 3, "there is no room for findings"
     (small_disk / "filler").unlink()
-    after = night(out, replace(WALK, targets=("fuzz.zoo:NV-1",)), executor=Here)
+    after = night(out, replace(WALK, targets=("fuzz.zoo:NV-1",)), in_process=True)
     assert after.status == 1, after.complaint
     assert after.findings[0].total > after.findings[0].hits, "the first finding is there still"
 
@@ -704,7 +679,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: py
 
 def test_bisect_maps_every_outcome(tmp_path: Path) -> None:
     bug = "fuzz.zoo:NV-7"
-    night(tmp_path / "night", replace(WALK, targets=(bug,)), executor=Here)
+    night(tmp_path / "night", replace(WALK, targets=(bug,)), in_process=True)
     (path,) = (tmp_path / "night" / "findings").glob("*/counterexample.json")
     assert bisected(path, "", 60)[0] == 1
     assert bisected(path, "kvcore", 60)[0] == 0

@@ -8,13 +8,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from fuzz.cli import app
+from fuzz.engines.engine import Assignment
+from fuzz.engines.registry import engine_of
+from fuzz.engines.tally import Tally
 from fuzz.runs.counterexample import read
+from fuzz.runs.values import Judging
+from properties.targets import load
 
 ROOT = Path(__file__).parents[2]
 SCENARIO = ROOT / "fuzz" / "scenarios" / "six_moments.json"
@@ -68,8 +74,8 @@ def test_a_violation_ends_with_1_and_a_short_counterexample_that_replays(tmp_pat
     result = fuzz("run", "--engine", "walk", "--target", BROKEN, "--seed", "1", "--budget", "20s", "--out", tmp_path)
     assert result.exit_code == 1, result.output
     assert "OWNERSHIP" in result.output
-    (path,) = (tmp_path / "findings").glob("*.json")
-    assert path.name == "OWNERSHIP-1.json"
+    (path,) = (tmp_path / "findings").glob("OWNERSHIP-*/counterexample.json")
+    assert f"python -m fuzz replay {path}" in result.output
     assert len(read(path).operations) == 2
     page = (tmp_path / "report.html").read_text()
     assert "dispatch step 1: a " in page
@@ -77,9 +83,9 @@ def test_a_violation_ends_with_1_and_a_short_counterexample_that_replays(tmp_pat
     again = fuzz("replay", path)
     assert again.exit_code == 1
     assert "OWNERSHIP: block 0 is in the index" in again.output
-    mended = fuzz("replay", path, "--target", "kvcore")
-    assert mended.exit_code == 0
-    assert "OWNERSHIP no longer fails" in mended.output
+    fixed = fuzz("replay", path, "--target", "kvcore")
+    assert fixed.exit_code == 0
+    assert "OWNERSHIP no longer fails" in fixed.output
 
 
 def test_outside_and_safety_find_the_harm_itself(tmp_path: Path) -> None:
@@ -88,29 +94,28 @@ def test_outside_and_safety_find_the_harm_itself(tmp_path: Path) -> None:
     )
     assert result.exit_code == 1, result.output
     assert "not checked: REFERENCES" in result.output
-    (path,) = (tmp_path / "findings").glob("*.json")
-    assert path.name == "PUBLISH-1.json"
+    (path,) = (tmp_path / "findings").glob("PUBLISH-*/counterexample.json")
     assert len(read(path).operations) == 3
 
 
 def test_the_hypothesis_engine_finds_it_too(tmp_path: Path) -> None:
     result = fuzz("run", "--engine", "hypothesis", "--target", BROKEN, "--seed", "1", "--out", tmp_path)
     assert result.exit_code == 1, result.output
-    assert len(list((tmp_path / "findings").glob("OWNERSHIP-*.json"))) == 1
+    assert len(list((tmp_path / "findings").glob("OWNERSHIP-*/counterexample.json"))) == 1
 
 
 def test_a_campaign_with_a_seed_repeats_itself(tmp_path: Path) -> None:
     files = []
     for name in ("one", "two"):
         fuzz("run", "--engine", "walk", "--target", BROKEN, "--seed", "5", "--shrink", "0", "--out", tmp_path / name)
-        (path,) = (tmp_path / name / "findings").glob("*.json")
+        (path,) = (tmp_path / name / "findings").glob("*/counterexample.json")
         files.append(path.read_bytes())
     assert files[0] == files[1]
 
 
 def test_a_counterexample_replays_identically_in_a_new_process(tmp_path: Path) -> None:
     fuzz("run", "--engine", "walk", "--target", BROKEN, "--seed", "3", "--shrink", "0", "--out", tmp_path)
-    (path,) = (tmp_path / "findings").glob("*.json")
+    (path,) = (tmp_path / "findings").glob("*/counterexample.json")
     outputs = [process("replay", "--json", path, PYTHONHASHSEED=str(seed)) for seed in (1, 2)]
     assert outputs[0].returncode == 1
     assert outputs[0].stdout == outputs[1].stdout
@@ -155,6 +160,98 @@ def test_a_file_with_a_line_deleted_still_replays(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "skipped:" in result.output
     assert "1 operations skipped" in result.output
+
+
+def test_what_a_run_leaves_is_taken_by_every_command(tmp_path: Path) -> None:
+    """In this process as on workers: clean, and with a bug that is accepted and promoted."""
+    clean, broken = tmp_path / "clean", tmp_path / "broken"
+    assert fuzz("run", "--engine", "walk", "--budget", "1s", "--out", clean).exit_code == 0
+    found = fuzz("run", "--engine", "walk", "--target", "fuzz.zoo:NV-1", "--seed", "1", "--out", broken)
+    assert found.exit_code == 1, found.output
+    (finding,) = (broken / "findings").iterdir()
+    assert fuzz("promote", finding, "--to", tmp_path / "kept").exit_code == 0
+    for out in (clean, broken):
+        for command in ("accept", "report", "tidy"):
+            done = fuzz(command, "--out", out)
+            assert done.exit_code == 0, f"{command}: {done.output}"
+        assert fuzz("report", "--history", "--out", out).exit_code == 0
+    again = fuzz("run", "--engine", "walk", "--target", "fuzz.zoo:NV-1", "--budget", "2s", "--out", broken)
+    assert again.exit_code == 5, again.output
+
+
+def test_a_summary_of_an_older_version_is_shown_and_not_accepted(tmp_path: Path) -> None:
+    """Of a run in one process, before those were campaigns like all others."""
+    old = {
+        "schema": 1,
+        "status": 1,
+        "complaint": "",
+        "target": "kvcore",
+        "seed": "1",
+        "profile": "nightly",
+        "budget_seconds": 9.0,
+        "seconds": 2.0,
+        "operations": 12,
+        "episodes": 1,
+        "timeline": [],
+        "trace": None,
+        "engines": {"walk": {"operations": 12, "seconds": 2.0, "operations_per_second": 6}},
+        "kinds": {},
+        "refused": {},
+        "skipped": {},
+        "properties": {},
+        "sometimes": {},
+        "never_happened": [],
+        "coverage": {},
+        "findings": [
+            {
+                "file": "RELEASE-1.json",
+                "property": "RELEASE",
+                "message": "two blocks are held",
+                "operations": 2,
+                "operations_when_found": 9,
+                "found_after_operations": 12,
+                "engine": "walk",
+                "seed": "1/3",
+                "replay": "python -m fuzz replay RELEASE-1.json",
+                "status": "new",
+                "hits": 1,
+                "replays": "3 of 3",
+            }
+        ],
+        "versions": {},
+    }
+    (tmp_path / "summary.json").write_text(json.dumps(old))
+    shown = fuzz("report", "--out", tmp_path)
+    assert shown.exit_code == 0, shown.output
+    assert "two blocks are held" in shown.output
+    assert fuzz("accept", "--out", tmp_path).exit_code == 2
+    (tmp_path / "summary.json").write_text(json.dumps({**old, "schema": 99}))
+    assert fuzz("report", "--out", tmp_path).exit_code == 2
+
+
+@pytest.mark.parametrize("mode", ["here", "workers"])
+@pytest.mark.parametrize("named", [False, True], ids=["no file", "a file"])
+def test_unit_n_of_a_seed_is_the_same_operations_wherever_it_runs(mode: str, named: bool, tmp_path: Path) -> None:
+    plan = tmp_path / "small.toml"
+    in_process = "true" if mode == "here" else "false"
+    plan.write_text(f'targets = ["{BROKEN}"]\nmax_findings = 1\nin_process = {in_process}\n[engines]\nwalk = 1\n')
+    given = ("--campaign", plan) if named else ("--engine", "walk", "--target", BROKEN)
+    workers = ("--workers", 2) if mode == "workers" else ()
+    result = fuzz("run", "--seed", 5, "--shrink", 0, "--budget", "60s", *given, *workers, "--out", tmp_path)
+    assert result.exit_code == 1, result.output
+    found = read(next((tmp_path / "findings").glob("*/found.json")))
+    seed, _, unit = found.seed.rpartition("/")
+    assert seed == (f"5/{BROKEN}/all" if named else "5")
+    assignment = Assignment(load(BROKEN), BROKEN, seed, Judging(), Tally(), lambda: 0.0, 1.0, first=int(unit), count=1)
+    again, _ = engine_of("walk").hunt(assignment)
+    assert again == replace(found, note="")
+
+
+@pytest.mark.parametrize("option", [("--hang", "9s"), ("--memory", "1GiB")])
+def test_an_option_that_would_do_nothing_is_refused_with_a_sentence(option: tuple[str, str]) -> None:
+    result = process("run", "--budget", "1s", *option)
+    assert result.returncode == 2
+    assert f"{option[0]} is for worker processes, and this run has none" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,10 +28,14 @@ import pytest
 
 from fuzz.campaign import cluster as cluster_module
 from fuzz.campaign.cluster import Cluster, RayWorkers, connected
+from fuzz.campaign.executor import Done, Executor, ExecutorLost, TaskResult
 from fuzz.campaign.outcome import CampaignResult
-from fuzz.campaign.plans import BadPlan, CampaignPlan, checked, overruled
-from fuzz.campaign.supervisor import Died, Done, Executor, ExecutorLost, Workers
-from fuzz.campaign.worker import Spool, Stream, Task, TaskResult, perform_task
+from fuzz.campaign.plan import CampaignPlan
+from fuzz.campaign.plans import BadPlan, checked, overruled
+from fuzz.campaign.spool import Spool
+from fuzz.campaign.supervisor import Workers
+from fuzz.campaign.tasks import Died, Stream, Task
+from fuzz.campaign.worker import main, perform_task, supervised
 from fuzz.runs.counterexample import read
 from fuzz.tests.test_campaigns import ROOT, WALK, WITH_DEADLY, Told, fuzz, night, until
 
@@ -79,11 +84,14 @@ def on(
     """A campaign whose two workers are on the cluster, and these."""
     made: list[Any] = []
 
-    def executor(plan: CampaignPlan, _: Path) -> Executor:
-        made.append(Watched(cluster, plan.processes, time.monotonic, memory=plan.memory, hang=plan.hang, at=at))
+    plan = replace(plan, workers=2)
+
+    def executor(*_: Any) -> Executor:
+        make = partial(supervised, memory=plan.memory, hang=plan.hang)
+        made.append(Watched(cluster, plan.processes, time.monotonic, make, hang=plan.hang, at=at))
         return made[0]
 
-    return night(out, replace(plan, workers=2), told, executor=executor), made[0]
+    return night(out, plan, told, executor=executor), made[0]
 
 
 def left_behind() -> list[Path]:
@@ -153,7 +161,7 @@ def test_a_ray_worker_that_somebody_kills_is_a_finding_and_is_replaced(cluster: 
 def test_a_machine_that_does_not_answer_is_lost(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workers = RayWorkers(cluster, 1, time.monotonic)
+    workers = RayWorkers(cluster, 1, time.monotonic, supervised)
     until(lambda: workers.events(0.1) or workers.idle())
     workers.submit(Task("hunt", 7, Stream("kvcore", "walk", "all", "1"), str(tmp_path), 60.0, count=100_000))
     (pid,) = workers.pids()
@@ -229,7 +237,7 @@ def test_an_executor_that_is_lost_ends_the_campaign_with_3(tmp_path: Path) -> No
 
 @needs_ray
 def test_what_was_found_before_the_end_comes_back(cluster: Cluster, tmp_path: Path) -> None:
-    workers = RayWorkers(cluster, 1, time.monotonic)
+    workers = RayWorkers(cluster, 1, time.monotonic, supervised)
     until(lambda: workers.events(0.1) or workers.idle())
     workers.submit(Task("hunt", 7, Stream("fuzz.zoo:NV-1", "walk", "all", "1"), str(tmp_path), 60.0, count=100_000))
     (seat,) = workers._seats
@@ -242,7 +250,7 @@ def test_what_was_found_before_the_end_comes_back(cluster: Cluster, tmp_path: Pa
 
 @needs_ray
 def test_what_is_still_starting_leaves_nothing(cluster: Cluster) -> None:
-    workers = RayWorkers(cluster, 2, time.monotonic)
+    workers = RayWorkers(cluster, 2, time.monotonic, supervised)
     until(left_behind)
     workers.close()  # nobody has heard yet that one is there
     assert left_behind() == []
@@ -327,7 +335,7 @@ def _answers(port: int) -> bool:
 @contextmanager
 def worker(folder: Path) -> Iterator[Callable[[Stream], TaskResult]]:
     """A worker process of its own, which does the first unit of streams."""
-    with Workers(1, folder, time.monotonic) as workers:
+    with Workers(1, folder, time.monotonic, main) as workers:
 
         def hunt(stream: Stream) -> TaskResult:
             number = next(numbers)

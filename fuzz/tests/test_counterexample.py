@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.runs.counterexample import Counterexample, Unreadable, read, write
-from fuzz.runs.perform import Judging, perform
+from fuzz.runs.counterexample import Unreadable, read, write
+from fuzz.runs.perform import perform
+from fuzz.runs.values import Counterexample, Judging
 from properties.operations import Allocate, Append, Complete, Configuration, Dispatch, Fork, Free, Lookup, Truncate
 from properties.targets import load
 

@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from fuzz.campaign.plans import BadPlan, CampaignPlan, ready
-from fuzz.campaign.streams import Lanes
-from fuzz.campaign.worker import Task, perform_task
+from fuzz.campaign.plan import CampaignPlan
+from fuzz.campaign.plans import BadPlan, ready
+from fuzz.campaign.streams import Streams, streams_of
+from fuzz.campaign.tasks import Task
+from fuzz.campaign.worker import perform_task
 from fuzz.cli import app
 from fuzz.engines.engine import Assignment, Engine, with_violation
 from fuzz.engines.registry import ENGINES, UnknownEngine, audited, engine_of, engines, planned, shares
-from fuzz.runs.counterexample import Counterexample
 from fuzz.runs.perform import perform
+from fuzz.runs.values import Counterexample
 from properties.operations import Allocate, Complete, Configuration, Dispatch, Free, Operation
 
 BROKEN = "fuzz.tests.broken:early"
@@ -85,20 +87,22 @@ def test_every_engine_says_what_it_is() -> None:
         assert engine.share >= 0 and engine.planned >= 0
         assert engine.total is None or engine.ended(engine.total)
     assert set(shares()) | set(planned()) <= set(ENGINES)
+    _, helped = fuzz("run", "--help")
+    assert all(engine.name in helped for engine in engines())
 
 
 @pytest.mark.usefixtures("toy")
 def test_an_engine_is_hunted_with_by_its_name_alone(tmp_path: Path) -> None:
     plan = CampaignPlan(engines={"toy": 1.0}, targets=("kvcore",), seed="1")
-    ((stream, _),) = plan.streams()
-    lanes = Lanes(plan.streams())
+    ((stream, _),) = streams_of(plan)
+    streams = Streams(streams_of(plan))
     units = []
-    while lanes.open:
-        chosen = lanes.next(60.0)
+    while streams.open:
+        chosen = streams.next(60.0)
         task = Task("hunt", len(units), chosen.stream, str(tmp_path), chosen.seconds, chosen.first, chosen.count)
         result = perform_task(task)
         assert not result.error
-        lanes.done(task, result)
+        streams.done(task, result)
         units.append(chosen.first)
         assert result.tally.by_engine["toy"] == 6
     assert units == [0, 1, 2]

@@ -22,11 +22,15 @@ from typer.testing import CliRunner, Result
 from fuzz.cli import app
 from fuzz.cli.common import Interruptible
 from fuzz.engines.walk import Walk
-from fuzz.explore import BadSpace, CannotResume, Changed, Explored, Plan, Space, explore, normal
-from fuzz.explore.expand import Expander
+from fuzz.explore import normal
+from fuzz.explore.expand import Changed, Expander
 from fuzz.explore.normal import Normal
+from fuzz.explore.search import Explored, Plan, explore
+from fuzz.explore.space import BadSpace, Space
+from fuzz.explore.store import CannotResume
 from fuzz.runs.counterexample import read
-from fuzz.runs.perform import Judging, perform
+from fuzz.runs.perform import perform
+from fuzz.runs.values import Judging
 from fuzz.zoo import find
 from properties.ledger import EVENTS
 from properties.operations import (

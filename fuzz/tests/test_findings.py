@@ -17,14 +17,19 @@ import pytest
 from fuzz.campaign import ci
 from fuzz.campaign.history import BadHistory, History
 from fuzz.campaign.outcome import CampaignResult
-from fuzz.campaign.plans import READY, BadPlan, CampaignPlan, Keep, known_keys, ready
-from fuzz.findings.baseline import FIXED, KNOWN, NEW, REGRESSED, BadBaseline, Baseline
+from fuzz.campaign.plan import CampaignPlan
+from fuzz.campaign.plans import READY, BadPlan, known_keys, plan_of, ready
+from fuzz.campaign.streams import streams_of
+from fuzz.findings.baseline import BadBaseline, Baseline
+from fuzz.findings.keep import Keep
 from fuzz.findings.signature import Symptom, akin, divergence, signature_of, symptom_of
+from fuzz.findings.statuses import FIXED, KNOWN, NEW, REGRESSED
 from fuzz.findings.store import Finding, Findings
-from fuzz.runs.counterexample import Counterexample, read
-from fuzz.runs.state_coverage import STATES
+from fuzz.runs.counterexample import read
+from fuzz.runs.values import Counterexample
 from fuzz.show.page import render
 from properties.operations import Allocate, Complete, Configuration, Dispatch, Free, Lookup, Operation
+from properties.state_coverage import STATES
 from reference import PROPERTIES
 
 ROOT = Path(__file__).parents[2]
@@ -193,7 +198,7 @@ def test_another_way_to_meet_a_bug_joins_its_finding_and_is_kept(tmp_path: Path)
     assert {one.signature for one in by_files.symptoms} == {signature_of(one) for one in (FOUND, LATER, third)}
 
 
-def test_nothing_new_joins_what_was_mended(tmp_path: Path) -> None:
+def test_nothing_new_joins_what_was_fixed(tmp_path: Path) -> None:
     _file(Findings(tmp_path, Keep(), NOW), status=FIXED)
     findings = Findings(tmp_path, Keep(), NOW)
     assert _file(findings, LATER).directory.name == signature_of(LATER).name
@@ -253,7 +258,7 @@ def test_a_baseline_keeps_its_bytes_and_tells_the_four_statuses(tmp_path: Path) 
     assert baseline.status(symptom) == (NEW, "")
     baseline.accept([symptom], FOUND)
     assert baseline.status(symptom) == (KNOWN, id)
-    baseline.mend([id])
+    baseline.note_fixed([id])
     assert baseline.status(symptom) == (REGRESSED, id)
     path = baseline.write(tmp_path / "baseline.json")
     before = path.read_bytes()
@@ -263,21 +268,21 @@ def test_a_baseline_keeps_its_bytes_and_tells_the_four_statuses(tmp_path: Path) 
     assert Baseline.load(tmp_path / "none.json") == Baseline()
 
 
-def test_another_way_to_meet_a_known_bug_is_known_until_that_is_mended(tmp_path: Path) -> None:
+def test_another_way_to_meet_a_known_bug_is_known_until_that_is_fixed(tmp_path: Path) -> None:
     baseline = Baseline()
     symptom, other = symptom_of(FOUND), symptom_of(LATER)
     baseline.accept([symptom], FOUND)
     assert baseline.status(other) == (KNOWN, symptom.signature.id)
     assert baseline.status(symptom_of(unlike())) == (NEW, "")
-    assert baseline.status(other, mended=[symptom.signature.id]) == (NEW, ""), "the known one runs clean by now"
-    baseline.mend([symptom.signature.id])
-    assert baseline.status(other) == (NEW, ""), "what is only akin to a mended one may be anything"
+    assert baseline.status(other, fixed=[symptom.signature.id]) == (NEW, ""), "the known one runs clean by now"
+    baseline.note_fixed([symptom.signature.id])
+    assert baseline.status(other) == (NEW, ""), "what is only akin to a fixed one may be anything"
 
     baseline.accept([other], LATER, known_as=symptom.signature.id)
     (entry,) = Baseline.load(baseline.write(tmp_path / "baseline.json")).entries.values()
     assert (entry.signature, entry.counterexample) == (symptom.signature, FOUND), "one entry, and its own operations"
     assert entry.symptoms == (symptom, other)
-    baseline.mend([symptom.signature.id])
+    baseline.note_fixed([symptom.signature.id])
     assert baseline.status(other) == (REGRESSED, symptom.signature.id), "it was accepted in this way"
 
 
@@ -311,7 +316,7 @@ def test_the_ready_campaigns_can_be_read_and_differ() -> None:
     assert plans["commit"].seed
     assert not plans["nightly"].seed, "fresh seeds every night"
     assert [variant.name for variant in plans["nightly"].configurations] == ["all", "small", "blind"]
-    assert {stream.seed for stream, _ in plans["nightly"].streams()} == {
+    assert {stream.seed for stream, _ in streams_of(plans["nightly"])} == {
         "/kvcore/all",
         "/kvcore/small",
         "/kvcore/blind",
@@ -321,8 +326,8 @@ def test_the_ready_campaigns_can_be_read_and_differ() -> None:
 @pytest.mark.parametrize("name", READY)
 def test_a_plan_goes_through_json(name: str) -> None:
     plan = ready(name)
-    assert CampaignPlan.from_json(plan.to_json()) == plan
-    assert CampaignPlan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+    assert plan_of(plan.to_json()) == plan
+    assert plan_of(json.loads(json.dumps(plan.to_json()))) == plan
 
 
 @pytest.mark.parametrize(
@@ -333,7 +338,7 @@ def test_a_plan_goes_through_json(name: str) -> None:
         ("walks = 3", "there is no 'walks'; known are name, targets"),
         ("properties = ['SPEED']", "there are no SPEED; known are FRESHNESS"),
         ("profile = 'fast'", "give one of nightly, soak"),
-        ("[engines]\nmagic = 1", "there is no 'magic'; known are walk"),
+        ("[engines]\nmagic = 1", "there is no 'magic'; known are trace, walk"),
         ("[engines]\nwalk = 0", "no engine has a part of the time"),
         ("[engines]\nwalk = -1", "not a number from 0 on"),
         ("configurations = 3", "write [[configurations]]"),
@@ -376,7 +381,7 @@ def _result(tmp_path: Path, status: int = 1) -> CampaignResult:
     findings = Findings(tmp_path / "findings", Keep(), NOW)
     _file(findings)
     _file(findings, unlike(message="known <&> one\x00", property_id="ADMISSION"), KNOWN)
-    result = CampaignResult(CampaignPlan(seed="7"), status, seconds=2.0, findings=findings.now())
+    result = CampaignResult(CampaignPlan(seed="7", engines={}), status, seconds=2.0, findings=findings.now())
     result.unchecked = {"BOUNDS": "no kernels"}
     return result
 
@@ -395,7 +400,7 @@ def test_what_was_met_in_several_ways_is_one_annotation_and_one_row(tmp_path: Pa
     findings = Findings(tmp_path / "findings", Keep(), NOW)
     _file(findings)
     _file(findings, LATER)
-    result = CampaignResult(CampaignPlan(seed="7"), 1, seconds=2.0, findings=findings.now())
+    result = CampaignResult(CampaignPlan(seed="7", engines={}), 1, seconds=2.0, findings=findings.now())
     summary = result.to_json()
     assert len(ci.annotated(summary)) == 1
     (row,) = [line for line in ci.markdown(summary).splitlines() if line.startswith("| new")]

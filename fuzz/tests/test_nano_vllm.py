@@ -12,8 +12,7 @@ from fuzz.engines.engine import Assignment
 from fuzz.engines.swarm import WalkEngine
 from fuzz.engines.tally import Tally
 from fuzz.findings.shrink import shrink
-from fuzz.runs.counterexample import Counterexample
-from fuzz.runs.perform import Judging
+from fuzz.runs.values import Counterexample, Judging
 from properties.operations import Allocate, Append, Complete, Configuration, Dispatch, Free, Operation
 from properties.session import Session
 from properties.target import TargetFactory

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from fuzz.runs.counterexample import Counterexample, read
-from fuzz.runs.perform import Judging
+from fuzz.runs.counterexample import read
+from fuzz.runs.values import Counterexample, Judging
 from fuzz.show.chart import chart, curves, heat, logarithmic, stacks
 from fuzz.show.layout import layout
 from fuzz.show.page import pictured, render, render_history, render_picture
@@ -275,10 +275,10 @@ def test_pages_ask_for_nothing_outside_and_escape_everything(tmp_path: Path, alo
 
 def test_a_page_without_a_picture_says_why(tmp_path: Path) -> None:
     gone = replace(EARLY, target="nowhere.at.all:make")
-    mended = replace(EARLY, target="kvcore")
+    fixed = replace(EARLY, target="kvcore")
     failing = replace(EARLY, target="fuzz.tests.broken:factory")
     large = replace(EARLY, configuration=Configuration(1 << 20, 16))
-    findings = [gone, mended, failing, large]
+    findings = [gone, fixed, failing, large]
     said = [pictured(found) for found in findings]
     assert [data for data, _ in said] == [None] * 4
     assert "no target 'nowhere.at.all:make'" in said[0][1]

@@ -7,6 +7,7 @@ makes a state ten times rarer fails here, and one that reshuffles it does not. H
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from fuzz.engines.engine import Assignment
 from fuzz.engines.hypothesis import HypothesisEngine
 from fuzz.engines.swarm import WalkEngine
 from fuzz.engines.tally import Tally
-from fuzz.runs.perform import Judging
+from fuzz.runs.values import Judging
 from properties.ledger import EVENTS
 from properties.targets import load
 from reference import Policy
@@ -92,7 +93,7 @@ def test_an_event_that_never_comes_fails(monkeypatch: pytest.MonkeyPatch) -> Non
     """The test above can fail: with no resets there are none with live requests."""
     from fuzz.engines import walk
 
-    monkeypatch.setattr(walk, "KINDS", {**walk.KINDS, "reset": 0})
+    monkeypatch.setitem(walk.MOVES, "reset", replace(walk.MOVES["reset"], weight=0))
     met = first_met("quality/1")
     assert met["reset with live requests"] > WALK["reset with live requests"]
     assert met["evicted"] <= WALK["evicted"]

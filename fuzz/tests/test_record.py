@@ -13,7 +13,8 @@ from fuzz.cli import app
 from fuzz.engines.walk import Walk
 from fuzz.record import Recorder
 from fuzz.runs.counterexample import Unreadable, read
-from fuzz.runs.perform import Judging, perform
+from fuzz.runs.perform import perform
+from fuzz.runs.values import Judging
 from fuzz.tests import nano
 from properties.operations import Allocate, Append, Configuration, Dispatch, Operation
 from properties.session import Session

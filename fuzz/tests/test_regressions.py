@@ -1,4 +1,4 @@
-"""Every counterexample that was once real stays mended, every scenario stays clean. To add one, put a file there."""
+"""Every counterexample that was once real stays fixed, every scenario stays clean. To add one, put a file there."""
 
 from __future__ import annotations
 

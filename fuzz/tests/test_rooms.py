@@ -84,11 +84,7 @@ def test_a_room_says_what_it_imports(name: str) -> None:
     assert stated(name, "Imports"), f"the head of {MODULES[name].relative_to(ROOT)} has no line 'Imports: ....'"
 
 
-UNDER_WAY = {"fuzz.findings.store"}
-"""TODO(issue 12): modules whose turn in the refactoring has not come."""
-
-
-@pytest.mark.parametrize("name", sorted(MODULES.keys() - UNDER_WAY))
+@pytest.mark.parametrize("name", sorted(MODULES))
 def test_a_module_imports_only_what_its_room_says(name: str) -> None:
     ours = {target for target in imported(name) if target.partition(".")[0] not in STANDARD | {"__future__"}}
     beyond = sorted(target for target in ours if not covered(target, allowed(name)))
@@ -117,7 +113,6 @@ def rooms() -> dict[str, set[str]]:
     return found
 
 
-@pytest.mark.xfail(reason="TODO(issue 12)")
 def test_the_rooms_of_fuzz_form_no_circle() -> None:
     left = rooms()
     while leaves := [room for room, others in left.items() if not others & set(left)]:
@@ -144,13 +139,12 @@ def chain(name: str, seen: tuple[str, ...] = ()) -> tuple[str, ...]:
     return _chains[name]
 
 
-@pytest.mark.xfail(reason="TODO(issue 12)")
 def test_no_chain_of_imports_in_fuzz_is_deep() -> None:
     deepest = max((chain(name) for name in MODULES if name.startswith("fuzz")), key=len)
     assert len(deepest) <= DEEPEST, " -> ".join(deepest)
 
 
-@pytest.mark.parametrize("name", sorted(name for name in MODULES.keys() - UNDER_WAY if name.startswith("reference")))
+@pytest.mark.parametrize("name", sorted(name for name in MODULES if name.startswith("reference")))
 def test_a_specification_is_short(name: str) -> None:
     lines = len(MODULES[name].read_text(encoding="utf-8").splitlines())
     assert lines <= 400, f"{name} has {lines} lines"

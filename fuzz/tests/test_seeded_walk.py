@@ -11,7 +11,7 @@ import pytest
 from fuzz.engines.engine import Assignment
 from fuzz.engines.swarm import WalkEngine
 from fuzz.engines.tally import Tally
-from fuzz.runs.perform import Judging
+from fuzz.runs.values import Judging
 from properties.targets import load
 
 MODES = {"full": Judging(), "blind": Judging(outside=True, exact=False)}

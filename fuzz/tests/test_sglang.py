@@ -14,7 +14,7 @@ import pytest
 from fuzz.engines.engine import Assignment
 from fuzz.engines.swarm import WalkEngine
 from fuzz.engines.tally import Tally
-from fuzz.runs.perform import Judging
+from fuzz.runs.values import Judging
 from properties.moves import NAMESPACES, Moves, Swarm
 from properties.operations import (
     Allocate,

@@ -121,13 +121,13 @@ from fuzz.traces.request import BadLine, Request
 
 
 class Commas(Format):
-    expected = "prompt,output"
+    expected = "toy prompt,toy output"
 
     def __init__(self) -> None:
         self.following = 0
 
     def recognizes(self, line: bytes) -> bool:
-        return line.strip() == b"prompt,output"
+        return line.strip() == b"toy prompt,toy output"
 
     def request(self, line: bytes) -> Request | None:
         if self.recognizes(line):
@@ -149,12 +149,12 @@ def test_a_format_is_a_file_and_is_told_by_the_first_line(tmp_path: Path, monkey
     (tmp_path / "commas.py").write_text(COMMAS)
     monkeypatch.setattr(formats, "__path__", [*formats.__path__, str(tmp_path)])
     file = tmp_path / "trace"
-    file.write_bytes(b"\nprompt,output\n600,3\n\n5,1\n")
+    file.write_bytes(b"\ntoy prompt,toy output\n600,3\n\n5,1\n")
     assert read_trace(file) == [Request(600, 3, (0, 1)), Request(5, 1, (2,))]
     assert run_trace(read_trace(file), target(64)).requests == 2
     assert read_trace(FILE)[0].input_length == json.loads(FILE.read_bytes().splitlines()[0])["input_length"]
-    file.write_bytes(b"prompt,output\nmany\n")
-    with pytest.raises(TraceError, match=r"trace:2: .*many.*; expected prompt,output"):
+    file.write_bytes(b"toy prompt,toy output\nmany\n")
+    with pytest.raises(TraceError, match=r"trace:2: .*many.*; expected toy prompt,toy output"):
         read_trace(file)
     sys.modules.pop("fuzz.traces.formats.commas")
 

@@ -6,7 +6,8 @@ from fuzz.engines.engine import Assignment
 from fuzz.engines.swarm import WalkEngine
 from fuzz.engines.tally import Tally
 from fuzz.engines.walk import Limits, Walk, draw_configuration
-from fuzz.runs.perform import Judging, perform
+from fuzz.runs.perform import perform
+from fuzz.runs.values import Judging
 from properties.operations import OPERATIONS, REUSES, Configuration
 from properties.target import Capability, Target
 from properties.targets import load

@@ -20,8 +20,8 @@ from fuzz.engines.engine import Assignment
 from fuzz.engines.swarm import WalkEngine
 from fuzz.engines.tally import Tally
 from fuzz.findings.shrink import shrink
-from fuzz.runs.counterexample import Counterexample
-from fuzz.runs.perform import Judging, perform
+from fuzz.runs.perform import perform
+from fuzz.runs.values import Counterexample, Judging
 from fuzz.zoo import Bug, InvalidBug, allocator_bugs, find, kernel_bugs
 from fuzz.zoo.planting import Change, DoesNotApply, plant
 from properties.target import TargetFactory

@@ -17,7 +17,8 @@ from pathlib import Path
 from time import process_time
 from typing import NamedTuple
 
-from fuzz.explore import Plan, Space, explore
+from fuzz.explore.search import Plan, explore
+from fuzz.explore.space import Space
 from fuzz.runs.processes import follow_parent
 from fuzz.zoo import allocator_bugs, find
 from properties.operations import Configuration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from fuzz.runs.counterexample import Counterexample
+from fuzz.runs.values import Counterexample
 from properties.operations import (
     Allocate,
     Append,

@@ -6,65 +6,61 @@ copy-on-write, found by nobody but written for the purpose.
 
 from __future__ import annotations
 
+import json
 import tempfile
 import time
-from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from fuzz.campaign import in_process as campaign
-from fuzz.engines.tally import Tally
+from fuzz.campaign.campaign import Campaign
+from fuzz.campaign.executor import Hit
+from fuzz.campaign.outcome import Figures
+from fuzz.campaign.plan import CampaignPlan, Variant
+from fuzz.campaign.tasks import Died, Stream
+from fuzz.campaign.worker import executor_of
+from fuzz.findings.store import Finding
 from fuzz.show.page import render, render_picture
 from fuzz.tools.browser import Browser, chromium
 from fuzz.tools.pictures import FORKED
-from properties.targets import load
 
 DOCS = Path(__file__).parents[2] / "docs"
 TARGET = "fuzz.zoo:KC-1"
 
 
-class Points:
-    """A display that keeps the campaign's curve, for a summary that has none."""
+class Silent:
+    """A `Show` that shows nothing."""
 
-    def __init__(self) -> None:
-        self.timeline: list[dict[str, Any]] = []
-        self._start = time.monotonic()
+    def began(self, plan: CampaignPlan, adopted: int) -> None: ...
 
-    def turn(self, engine: str) -> None: ...
+    def progress(self, figures: Figures) -> None: ...
 
-    def progress(self, tally: Tally, elapsed: float, findings: int) -> None:
-        point = {"seconds": elapsed, "operations": tally.operations, "findings": findings}
-        self.timeline.append({**point, "by_engine": dict(tally.by_engine)})
+    def found(self, hit: Hit, stream: Stream | None, after: int) -> None: ...
 
-    def found(self, finding: campaign.Finding) -> None:
-        self._again(found=1)
+    def filed(self, finding: Finding, first: bool) -> None: ...
 
-    def shrinking(self, operations: int, replays: int) -> None: ...
+    def died(self, died: Died) -> None: ...
 
-    def shrunk(self, finding: campaign.Finding) -> None:
-        self._again(found=0)
-
-    def _again(self, found: int) -> None:
-        """The last point once more, now: nothing is checked while a finding is shrunk."""
-        if self.timeline:
-            last = self.timeline[-1]
-            now = max(time.monotonic() - self._start, last["seconds"])
-            self.timeline.append({**last, "seconds": now, "findings": last["findings"] + found})
+    def said(self, text: str) -> None: ...
 
 
 def report(folder: Path) -> Path:
     """A campaign of some seconds that finds something, and its page."""
-    points = Points()
-    plan = campaign.Plan(
-        TARGET, "1", 16.0, Path("fuzz-out"), ("walk", "hypothesis"), shrink=6.0, max_findings=10, profile="nightly"
+    plan = CampaignPlan(
+        "run",
+        targets=(TARGET,),
+        engines={"walk": 5.0, "hypothesis": 3.0},
+        configurations=(Variant(""),),
+        seed="1",
+        budget=16.0,
+        shrink=6.0,
+        kernels="",
+        in_process=True,
     )
+    result = Campaign(
+        plan, folder, time.monotonic, Silent(), executor_of(plan), now=lambda: datetime.now().astimezone()
+    ).run()
     # What it writes goes to `folder`; what the page says is where a reader's own would be.
-    result = campaign.run(replace(plan, out=folder), load(TARGET), time.monotonic, points)
-    result.plan = plan
-    summary = result.to_json()
-    summary.setdefault("timeline", points.timeline)
-    for entry in summary["findings"]:
-        entry["replay"] = entry["replay"].replace(str(folder), str(plan.out))
+    summary = json.loads(json.dumps(result.to_json()).replace(str(folder), "fuzz-out"))
     return render(summary, [finding.counterexample for finding in result.findings], folder / "report.html")
 
 

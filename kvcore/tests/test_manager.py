@@ -164,7 +164,7 @@ def test_a_hit_does_not_make_fit_what_never_fits():
 
 
 def test_hits_on_active_blocks_cost_nothing():
-    """nano-vllm counted them as new (f64d821 mended it)."""
+    """nano-vllm counted them as new (f64d821 fixed it)."""
     manager = manager_of(4, 4)
     admit(manager, "a", range(9))
     assert manager.allocate("b", [*range(8), 99]).table == [0, 1, 3]

@@ -109,13 +109,13 @@ def _convert(source: Any, target: Any, *, towards_zero: bool = False) -> Any:
 
 
 def _cast_impl(self: Any, src: Any, dst_type: Any) -> Any:
-    mended = _convert(src, dst_type)
-    return _stock("cast_impl")(self, src, dst_type) if mended is None else mended
+    repaired = _convert(src, dst_type)
+    return _stock("cast_impl")(self, src, dst_type) if repaired is None else repaired
 
 
 def _create_fp_to_fp(self: Any, src: Any, dst_type: Any, rounding_mode: Any) -> Any:
-    mended = _convert(src, dst_type, towards_zero=rounding_mode == _I._ir.ROUNDING_MODE.RTZ)
-    return _stock("create_fp_to_fp")(self, src, dst_type, rounding_mode) if mended is None else mended
+    repaired = _convert(src, dst_type, towards_zero=rounding_mode == _I._ir.ROUNDING_MODE.RTZ)
+    return _stock("create_fp_to_fp")(self, src, dst_type, rounding_mode) if repaired is None else repaired
 
 
 # ---- dots

@@ -66,13 +66,13 @@ class Bookkeeping:
             self._contents(seen)
 
     def _counts(self, seen: Seen) -> None:
-        judge = seen.judge
+        blocks = seen.judge.blocks
         free, cached, active = seen.see(seen.target.counts)
-        available = judge.blocks.available
-        if free + cached != available or cached != judge.blocks.cached or active != judge.policy.num_blocks - available:
+        available = blocks.available
+        if free + cached != available or cached != blocks.cached or active != blocks.num_blocks - available:
             raise Conservation(
                 f"the core counts {free} free + {cached} cached + {active} active blocks; by its tables there are "
-                f"{available - judge.blocks.cached} + {judge.blocks.cached} + {judge.policy.num_blocks - available}"
+                f"{available - blocks.cached} + {blocks.cached} + {blocks.num_blocks - available}"
             )
 
     def _queues(self, seen: Seen, free: list[int] | None, cached: list[int] | None) -> None:

@@ -366,7 +366,7 @@ def _sequence(original: Any, sequences: dict[int, Any], steps: dict[int, Any], l
     """A copy of a sequence in the copied `steps`; enters itself in `sequences` by the original's id.
 
     lists: copies of tables and tokens by the original's id. Where two sequences share one list by mistake, their copies
-    must share one, too, or exploration would mend the fault that it is there to find."""
+    must share one, too, or exploration would repair the fault that it is there to find."""
     other = sequences[id(original)] = _shallow_slots(original)
     tokens, table = original.tokens, original.table
     other.tokens = lists[id(tokens)] = lists[id(tokens)] if id(tokens) in lists else tokens[:]

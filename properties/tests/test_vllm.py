@@ -612,7 +612,7 @@ def test_a_colliding_hash_hits_somebody_elses_tokens() -> None:
 
 @installed
 def test_two_masks_over_the_same_rows_and_tokens_share_a_key() -> None:
-    """A defect: vLLM issue 56655, open. If this fails it is mended; say so in docs/track-record.md."""
+    """A defect: vLLM issue 56655, open. If this fails it is fixed; say so in docs/track-record.md."""
     session = make(Configuration(num_blocks=4, block_size=2), vllm.prompt_embeds)
     one, two = NAMESPACES[6], NAMESPACES[7]
     done(session, Allocate("a", (0, 0), one), Dispatch(1, (("a", 2),)), Complete(1))

@@ -233,7 +233,7 @@ class Side:
             rejected = flight.drafts[name] + 1 - len(tokens)
             if rejected:
                 self.do(Truncate(name, line.scheduled - rejected))
-            named = line.named
+            named = line.num_named
             placed = len(line.tokens) - named
             if tokens[:placed]:
                 self.do(Fill(name, named, tuple(tokens[:placed])))

@@ -1,4 +1,4 @@
-"""The interpreter's faults, each shown, so that we hear when Triton mends it, and each cured; and what dots compute."""
+"""The interpreter's faults, each shown (so that we hear when Triton fixes it) and repaired; and what dots compute."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from triton.runtime import interpreter
 from properties.attention import repairs
 from properties.attention.repairs import Unrepaired, fused, narrow, sequential, widen
 
-MENDED = "Triton mends this: remove the repair, and this test"
+FIXED = "Triton fixes this: remove the repair, and this test"
 
 FP8 = {"fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
 
@@ -192,13 +192,13 @@ def _bits(values: np.ndarray) -> list[int]:
 def test_stock_cuts_bf16_off() -> None:
     values = _normal(4096)
     wrong = _converted(values, torch.bfloat16) != values.to(torch.bfloat16)
-    assert wrong.sum() > 1000, MENDED
+    assert wrong.sum() > 1000, FIXED
 
 
 @pytest.mark.usefixtures("stock")
 def test_stock_gets_bf16_subnormals_wrong() -> None:
     values = torch.arange(1, 65, dtype=torch.int16).view(torch.bfloat16)
-    assert (_converted(values, torch.float32) != values.float()).any(), MENDED
+    assert (_converted(values, torch.float32) != values.float()).any(), FIXED
 
 
 @pytest.mark.usefixtures("stock")
@@ -209,7 +209,7 @@ def test_stock_gets_bf16_subnormals_wrong() -> None:
 )
 def test_stock_gets_e4m3_wrong(value: float, right: float) -> None:
     found = _converted(torch.full((1,), value), torch.float8_e4m3fn).float().item()
-    assert not np.array_equal(found, right, equal_nan=True), MENDED
+    assert not np.array_equal(found, right, equal_nan=True), FIXED
 
 
 @pytest.mark.usefixtures("stock")
@@ -217,15 +217,15 @@ def test_stock_gets_e4m3_wrong(value: float, right: float) -> None:
     ("value", "right"), [(1.99999, 2.0), (float("inf"), 57344.0)], ids=["carry", "saturation of infinity"]
 )
 def test_stock_gets_e5m2_wrong(value: float, right: float) -> None:
-    assert _converted(torch.full((1,), value), torch.float8_e5m2).float().item() != right, MENDED
+    assert _converted(torch.full((1,), value), torch.float8_e5m2).float().item() != right, FIXED
 
 
 @pytest.mark.usefixtures("stock")
 def test_stock_reads_special_fp8_values_as_numbers() -> None:
     nan = torch.full((1,), 0x7F, dtype=torch.uint8)
-    assert not _converted(nan.view(torch.float8_e4m3fn), torch.float32).isnan().any(), MENDED
+    assert not _converted(nan.view(torch.float8_e4m3fn), torch.float32).isnan().any(), FIXED
     infinity = torch.full((1,), 0x7C, dtype=torch.uint8)
-    assert not _converted(infinity.view(torch.float8_e5m2), torch.float32).isinf().any(), MENDED
+    assert not _converted(infinity.view(torch.float8_e5m2), torch.float32).isinf().any(), FIXED
 
 
 @pytest.mark.usefixtures("repaired")
@@ -332,13 +332,13 @@ CAST_BY_TRITON = {
 def test_stock_computes_with_bf16_patterns(operation: str) -> None:
     a, b = _normal(64, dtype=torch.bfloat16), _normal(64, dtype=torch.bfloat16, seed=1)
     right = {"+": a + b, "*": a * b, "<": a < b}[operation].float()
-    assert not torch.allclose(_operated(operation, a, b), right, rtol=0.01), MENDED
+    assert not torch.allclose(_operated(operation, a, b), right, rtol=0.01), FIXED
 
 
 @pytest.mark.usefixtures("stock")
 def test_stock_sums_bf16_patterns() -> None:
     ones = torch.ones(64, dtype=torch.bfloat16)
-    assert _operated("sum", ones, ones)[0] != 64, MENDED
+    assert _operated("sum", ones, ones)[0] != 64, FIXED
 
 
 @pytest.mark.usefixtures("repaired")
@@ -398,7 +398,7 @@ def test_integers_of_the_same_width_are_not_patterns(dtype: torch.dtype) -> None
 @pytest.mark.usefixtures("stock")
 def test_stock_multiplies_bf16_patterns() -> None:
     a, b = _normal(16, 32, dtype=torch.bfloat16), _normal(32, 16, dtype=torch.bfloat16, seed=1)
-    assert (_product(a, b) - a.float() @ b.float()).abs().max() > 1000, MENDED
+    assert (_product(a, b) - a.float() @ b.float()).abs().max() > 1000, FIXED
 
 
 def _rows_agree(dot: Callable[[np.ndarray, np.ndarray], np.ndarray], n: int, k: int) -> bool:
@@ -422,7 +422,7 @@ SHAPES = [(n, k) for k in (16, 17, 64, 128, 256) for n in (1, 8, 16, 33, 64)]
 @pytest.mark.usefixtures("stock")
 def test_bits_of_a_stock_row_depend_on_its_neighbours() -> None:
     assert not all(_rows_agree(_handle_dot, n, k) for n, k in SHAPES), (
-        f"{MENDED} (or this machine's BLAS happens to be batch-invariant)"
+        f"{FIXED} (or this machine's BLAS happens to be batch-invariant)"
     )
 
 
@@ -439,7 +439,7 @@ def test_stock_takes_dots_that_a_gpu_does_not() -> None:
     assert least[2] == 16
     for m, k in ((1, 16), (2, 16), (8, 16), (16, 4)):
         a, b = _normal(m, k, dtype=torch.float16), _normal(k, 16, dtype=torch.float16, seed=1)
-        assert torch.allclose(_product(a, b), a.float() @ b.float(), atol=1e-4), MENDED
+        assert torch.allclose(_product(a, b), a.float() @ b.float(), atol=1e-4), FIXED
 
 
 @pytest.mark.parametrize("dot", ["sequential", "hopper", "ampere"])
@@ -671,7 +671,7 @@ def test_stock_warns_where_all_are_nan() -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         _row_max[(1,)](torch.full((4, 8), float("nan")), torch.empty(4), 4, 8)
-    assert caught, MENDED
+    assert caught, FIXED
 
 
 @pytest.mark.usefixtures("repaired")
@@ -703,7 +703,7 @@ def _patches(monkeypatch: pytest.MonkeyPatch, times: int) -> int:
 
 @pytest.mark.usefixtures("stock")
 def test_stock_patches_for_every_call_of_a_helper(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _patches(monkeypatch, 4) > _patches(monkeypatch, 1), MENDED
+    assert _patches(monkeypatch, 4) > _patches(monkeypatch, 1), FIXED
 
 
 @pytest.mark.usefixtures("repaired")
@@ -731,7 +731,7 @@ def test_stock_leaves_a_patched_language_behind() -> None:
     before = _language()
     _launch_helpers(1)
     assert _language()[0] == before[0]
-    assert _language()[1] != before[1], MENDED
+    assert _language()[1] != before[1], FIXED
 
 
 @pytest.mark.usefixtures("repaired")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from properties.operations import Operation
-
-from .perform import Run
+from .operations import Operation
+from .session import Session
 
 __all__ = ["SAMPLED", "STATES", "Coverage"]
 
@@ -22,14 +22,21 @@ STATES = ("free", "cached", "active", "shared", "published")
 """Of a block before the operation that touched it. An active or shared one may be published, too."""
 
 
+class HasSession(Protocol):
+    """A run, as far as it is looked at here."""
+
+    session: Session
+
+
 @dataclass
 class Coverage:
     """{kind of operation: {state of a block: how many such blocks it touched}}."""
 
     counts: dict[str, dict[str, int]] = field(default_factory=dict)
 
-    def watch(self) -> Callable[[Run, Operation], None]:
-        """A watcher for one run (see `perform`). The run's last operation is not counted: nothing comes after it.
+    def watch(self) -> Callable[[HasSession, Operation], None]:
+        """A watcher, to be called with a run and each operation before it is applied. The last one is not counted:
+        nothing comes after it.
 
         O(pool) an operation."""
         kind = ""
@@ -37,7 +44,7 @@ class Coverage:
         references: list[int] = []
         published: list[int | None] = []
 
-        def look(run: Run, operation: Operation) -> None:
+        def look(run: HasSession, operation: Operation) -> None:
             nonlocal kind, read, references, published
             judge = run.session.judge
             if kind:

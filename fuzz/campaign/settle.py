@@ -1,0 +1,183 @@
+"""What is done with a hit that is on disk: shrink it, replay it, and say what it is.
+
+A *settle* shrinks one hit, replays it three times and names it. A *verify* replays what the baseline knows, an
+*interpret* replays on the CPU what was found on a device, and a *reduce* shrinks what takes its process along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from time import monotonic
+
+from rich.console import Console
+
+from properties.operations import Operation
+from properties.session import Outcome
+from properties.target import TargetFactory
+from properties.targets import load
+from reference import Release
+
+from ..findings.shrink import shrink, slipped
+from ..findings.signature import Symptom, signature_of, symptom_of
+from ..runs.counterexample import read
+from ..runs.forked import Deaths, forked
+from ..runs.isolated import INTERPRETED, replayed
+from ..runs.perform import LONG, Run, perform
+from ..runs.values import Counterexample
+from ..show.timeline import Timeline
+from .executor import REPLAYS, Settled, TaskResult
+from .spool import Says
+from .tasks import Task
+
+__all__ = ["interpret", "reduce", "settle", "settle_task", "verify"]
+
+
+def settle_task(task: Task, result: TaskResult, says: Says) -> None:
+    """Settle the hit in the task's file."""
+    found = read(Path(task.path))
+    factory = load(found.target)
+    says.say(task.number, 0, 0)
+    result.settled = settle(found, factory, task.seconds, lambda: says.say(task.number, 0, 0))
+
+
+def settle(
+    found: Counterexample, factory: TargetFactory, seconds: float, beat: Callable[[], None] = lambda: None
+) -> Settled:
+    """Shrink within `seconds`, replay three times, and say what it is. A hit that does not fail every time is kept as
+    it was found."""
+    original = _replays(found, factory, strict=False)
+    # What is not shrunk has no sure signature: another operation may have met the same fault.
+    finished, best, count = False, found, original
+    if original == REPLAYS and seconds > 0:
+        shrunk = shrink(found, factory, clock=monotonic, seconds=seconds, progress=lambda *_: beat())
+        beat()
+        smaller = _plainest(shrunk.counterexample, factory)
+        count = _replays(smaller, factory, strict=True)
+        if count == REPLAYS:
+            best, finished = smaller, shrunk.finished
+        else:
+            count = original
+    beat()
+    symptom = Symptom(signature_of(best))
+    if best is not found:
+        symptom = symptom_of(best, end=slipped(best, factory, clock=monotonic), shrunk=finished)
+    beat()
+    state = _state(best, factory)
+    return Settled(best, symptom, count, REPLAYS, found, state, finished)
+
+
+def _replays(found: Counterexample, factory: TargetFactory, strict: bool) -> int:
+    """How many of three replays, each on a fresh target, break the same property."""
+    count = 0
+    strict = strict and len(found.operations) <= LONG
+    for _ in range(REPLAYS):
+        run = perform(factory, found.configuration, found.operations, found.judging, strict=strict)
+        count += run.violation is not None and run.violation.id == found.property_id
+    return count
+
+
+def _plainest(found: Counterexample, factory: TargetFactory) -> Counterexample:
+    """Under the plainest class of configuration that it fails alike under: shrinking may have had no time for it."""
+    for change in ({"reuse": "last_block", "caching": True}, {"reuse": "last_block"}, {"caching": True}):
+        configuration = replace(found.configuration, **change)
+        if configuration == found.configuration:
+            continue
+        run = perform(
+            factory,
+            configuration,
+            found.operations,
+            found.judging,
+            strict=True,
+            drain=found.property_id == Release.id or (found.at or 0) >= len(found.operations),
+        )
+        if run.violation is None or run.violation.id != found.property_id:
+            continue
+        plainer = replace(
+            found,
+            configuration=configuration,
+            operations=tuple(run.operations),
+            property_id=run.violation.id,
+            message=run.violation.message,
+            at=run.at,
+        )
+        if signature_of(plainer).alike(signature_of(found)):
+            return plainer
+    return found
+
+
+def _state(found: Counterexample, factory: TargetFactory) -> str:
+    """The run as a table, each block after each operation, up to the violation. Long runs: the last operations."""
+    text = StringIO()
+    console = Console(file=text, width=120, highlight=False, color_system=None)
+    timeline = Timeline(f"{found.property_id}: {found.configuration}", drain_from=len(found.operations))
+    at = found.at if found.at is not None else len(found.operations)
+    before: Outcome | None = None
+
+    def watch(run: Run, operation: Operation) -> None:
+        nonlocal before
+        before = run.outcomes[-1] if run.outcomes else None
+        if len(run.operations) >= at - _SHOWN:
+            timeline.add(run.session, operation, before)
+
+    run = perform(factory, found.configuration, found.operations, found.judging, strict=True, watch=watch)
+    violation = run.violation
+    broken = violation is not None and run.at < len(run.operations)
+    last = run.outcomes[-1] if run.outcomes else None
+    timeline.settle(run.session, None if broken else last, violation.id if violation is not None else "")
+    skipped = max(0, at - _SHOWN)
+    if skipped:
+        console.print(f"({skipped} operations before these)")
+    timeline.finish(console, violation, run.at - skipped)
+    console.print(f"{violation.id}: {violation.message}" if violation is not None else "clean in this replay")
+    return text.getvalue()
+
+
+_SHOWN = 40
+"""Operations before the violation that are shown with their blocks."""
+
+
+def verify(task: Task, result: TaskResult, says: Says) -> None:
+    """Which property the file's operations break now; "" for none."""
+    says.say(task.number, 0, 0)
+    stored = read(Path(task.path))
+    run = perform(load(stored.target), stored.configuration, stored.operations, stored.judging, strict=True)
+    result.fails = run.violation.id if run.violation is not None else ""
+
+
+def interpret(task: Task, result: TaskResult, says: Says) -> None:
+    """Replay what was found on a device in a process that has none, with Triton's interpreter."""
+    says.say(task.number, 0, 0)
+    result.interpreted = replayed(
+        Path(task.path), timeout=task.seconds, environment=INTERPRETED, beat=lambda: says.say(task.number, 0, 0)
+    )
+
+
+def reduce(task: Task, result: TaskResult, says: Says) -> None:
+    """Shrink what takes its process along, each candidate in a process forked for it. Nothing is settled if it does not
+    die there."""
+    found = read(Path(task.path))
+    factory = load(found.target)
+    says.say(task.number, 0, 0)
+    status, begun, _ = forked(factory, found.configuration, found.operations, found.judging, strict=True, drain=True)
+    if not status or not begun:
+        return
+    deaths = Deaths(status, found.message)
+    shrunk = shrink(
+        found,
+        factory,
+        clock=monotonic,
+        seconds=task.seconds,
+        episodes=0,
+        progress=lambda *_: says.say(task.number, 0, 0),
+        perform=deaths,
+    )
+    best, count = shrunk.counterexample, 0
+    for _ in range(REPLAYS):
+        run = deaths(factory, best.configuration, best.operations, best.judging, strict=True)
+        count += run.violation is not None
+        says.say(task.number, 0, 0)
+    symptom = symptom_of(best, shrunk=shrunk.finished)
+    result.settled = Settled(best, symptom, count, REPLAYS, found, "", shrunk.finished)

@@ -1,0 +1,186 @@
+"""The terminal of a campaign, wherever it runs: progress, what happens as it happens, and the summary at the end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ..campaign import ci
+from ..campaign.executor import Hit
+from ..campaign.outcome import CampaignResult, Figures
+from ..campaign.plan import CampaignPlan
+from ..campaign.tasks import Died, Stream
+from ..engines.registry import engine_of
+from ..findings.statuses import NEW, REGRESSED
+from ..findings.store import Finding
+from ..runs.status import CLEAN, NOTHING, ONLY_KNOWN
+from ..show.timeline import hard_states
+from .common import complaints, console, show_counterexample, show_engines, trace_line
+
+__all__ = ["Display", "announce", "summarize"]
+
+_EVERY = 10.0
+"""Seconds between lines of progress, where there is no terminal for a bar."""
+
+_SHOWN = 20
+"""Operations of a finding that are shown."""
+
+
+class Display:
+    """A `Show`: a bar on a terminal, elsewhere a line every ten seconds; what is found, as it is found."""
+
+    def __init__(self, budget: float) -> None:
+        self._said = 0.0
+        self._budget = budget
+        self._in_process = False
+        self._bar = Progress(
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[line]}"),
+            TimeElapsedColumn(),
+            console=console,
+            disable=not console.is_terminal,
+            transient=True,
+        )
+        self._task = self._bar.add_task("", total=budget or 1, line="")
+
+    def __enter__(self) -> Display:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def began(self, plan: CampaignPlan, adopted: int) -> None:
+        self._in_process = plan.in_process
+        if adopted:
+            self.said(f"{adopted} hits of an earlier campaign that was cut short are settled first")
+
+    def progress(self, figures: Figures) -> None:
+        found = f"{figures.findings} found" if figures.findings else "clean"
+        where = "" if self._in_process else f"{figures.workers} workers {figures.busy:.0%} busy  "
+        line = (
+            f"{figures.operations:>13,} checked operations  {figures.rate:>8,.0f}/s  {where}"
+            f"[{'red' if figures.findings else 'green'}]{found}[/]"
+        )
+        doing = ", ".join(figures.engines)
+        self._bar.update(self._task, completed=min(figures.seconds, self._budget), line=f"{line}  {doing}")
+        if not console.is_terminal and figures.seconds - self._said >= _EVERY:
+            self._said = figures.seconds
+            console.print(f"  {figures.seconds:6.0f} s {line}  {doing}", soft_wrap=True)
+
+    def found(self, hit: Hit, stream: Stream | None, after: int) -> None:
+        by = f" by {stream.engine} after {after:,} operations" if stream is not None else ""
+        console.print(f"[bold red]{hit.key.property_id}[/]{by}: {escape(hit.message)}", soft_wrap=True)
+        console.print(f"  kept in {escape(hit.path)}, shrinking ...", soft_wrap=True)
+
+    def filed(self, finding: Finding, first: bool) -> None:
+        colour = "red" if finding.status in (NEW, REGRESSED) else "yellow"
+        what = f"[bold {colour}]{finding.status} {finding.signature.name}[/]"
+        console.print(f"{what}, fails in {finding.replays} replays:", soft_wrap=True)
+        show_counterexample(finding.counterexample, most=_SHOWN)
+        console.print(f"  python -m fuzz replay {finding.path}", style="bold", soft_wrap=True)
+
+    def died(self, died: Died) -> None:
+        what = f"{died.task.kind} of {died.task.stream.name}" if died.task.stream is not None else died.task.kind
+        where = f", at unit {died.unit}" if died.unit >= 0 else ""
+        console.print(
+            f"[bold red]a worker {escape(died.how)}[/] ({escape(what)}{where}); another takes its place", soft_wrap=True
+        )
+
+    def said(self, text: str) -> None:
+        console.print(escape(text), soft_wrap=True)
+
+
+def announce(plan: CampaignPlan, ray: bool) -> None:
+    """What begins now: the campaign's name, where it runs, and its seed."""
+    engines = ", ".join(
+        engine for engine, share in plan.engines.items() if share and (plan.kernels or not engine_of(engine).kernels)
+    )
+    where = "in this process" if plan.in_process else f"on {plan.processes} {'Ray ' if ray else ''}workers"
+    console.print(
+        f"Campaign [bold]{escape(plan.name)}[/] on {escape(', '.join(plan.targets))}: {engines} {where} for "
+        f"{plan.budget:g} s, seed {escape(plan.seed)}",
+        soft_wrap=True,
+    )
+
+
+def summarize(result: CampaignResult, out: Path) -> None:
+    """What ran, what was checked and met, what was found, and where it is."""
+    summary = result.to_json()
+    alone = result.plan.in_process
+    show_engines(summary, "seconds" if alone else "worker seconds")
+    where = "" if alone else f" on {summary['workers']} workers, {summary['busy']:.0%} busy"
+    console.print(
+        f"{summary['operations']:,} checked operations in {summary['seconds']:.1f} s{where}; seed "
+        f"{escape(summary['seed'])}",
+        soft_wrap=True,
+    )
+    for target, figures in result.traces.items():
+        of = f" of {escape(target)}" if len(result.traces) > 1 else ""
+        console.print(f"trace{of}: {trace_line(figures)}", soft_wrap=True)
+    _what_was_checked(result, summary)
+    if result.findings:
+        _table(result.findings)
+    for signature in result.fixed:
+        console.print(f"[green]fixed:[/] {escape(str(signature))}", soft_wrap=True)
+    for signature in result.still:
+        console.print(f"[yellow]known, not met, still fails:[/] {escape(str(signature))}", soft_wrap=True)
+    for line in result.gone:
+        console.print(f"[dim]tidied: {escape(line)}[/]", soft_wrap=True)
+    for text in result.unsaved:
+        # A line that no disk would take: whoever reads the log still has it.
+        complaints.print("a counterexample that could not be written:", style="bold red")
+        print(text, flush=True)
+    if result.complaint and result.complaint != result.verdict:
+        complaints.print(f"[bold red]{escape(result.complaint)}[/]", soft_wrap=True)
+    colour = "green" if result.status == CLEAN else "yellow" if result.status in (ONLY_KNOWN, NOTHING) else "red"
+    clean = "clean: " if result.status == CLEAN else ""
+    console.print(f"[bold {colour}]{clean}{escape(result.verdict)}[/]", soft_wrap=True)
+    if os.environ.get("GITHUB_ACTIONS") == "true":
+        for line in ci.annotated(summary):
+            print(line)
+    console.print(
+        f"\nreport: {out / 'report.html'}   summary: {out / 'summary.json'}, {out / 'summary.md'}   "
+        f"JUnit: {out / 'junit.xml'}   history: {out / 'history.sqlite'}",
+        soft_wrap=True,
+    )
+
+
+def _what_was_checked(result: CampaignResult, summary: dict[str, Any]) -> None:
+    checked = [name for name, state in summary["properties"].items() if state == "checked"]
+    console.print(f"properties checked after every operation: {', '.join(checked)}", soft_wrap=True)
+    for name, reason in result.unchecked.items():
+        console.print(f"[yellow]not checked:[/] {name}, since {escape(reason)}", soft_wrap=True)
+    for name, count in result.not_counted.items():
+        console.print(f"[yellow]not counted:[/] {count:,} hits of {name}, which was not asked for", soft_wrap=True)
+    for reason, count in summary["skipped"].items():
+        console.print(f"[yellow]skipped:[/] {count:,} operations, {escape(reason)}", soft_wrap=True)
+    console.print(hard_states(summary), soft_wrap=True)
+    if result.missing and not result.findings:
+        console.print(f"[yellow]never happened:[/] {', '.join(result.missing)}", soft_wrap=True)
+
+
+def _table(findings: list[Finding]) -> None:
+    table = Table(title="Findings", title_justify="left", box=None, pad_edge=False)
+    for name in ("status", "signature", "hits", "replays", "operations", "what"):
+        table.add_column(name, justify="right" if name in ("hits", "operations") else "left", overflow="fold")
+    for finding in findings:
+        found = finding.counterexample
+        table.add_row(
+            finding.status,
+            finding.signature.name,
+            f"{finding.hits:,}",
+            finding.replays,
+            str(len(found.operations)),
+            escape(found.message),
+        )
+        if finding.interpreter is not None:
+            table.add_row("", "", "", "", "", f"found on {escape(found.device)}: {escape(finding.interpreter['told'])}")
+        for variant in finding.variants:
+            table.add_row("", "", "", "", "", f"[dim]also met as {escape(str(variant.signature))}[/]")
+    console.print(table)
