@@ -8,27 +8,33 @@
 rooms in which only that suite's files are mutated: planting faults in kvcore, which the tests of the reference do,
 needs kvcore's source as it is.
 
-A survivor is identified by its function and the lines that it changes, since mutmut's numbers shift with every edit.
+A survivor is identified by its module, its function and what it changes (`changes.py`), since mutmut's numbers shift
+with every edit. Where a function has moved to another module, or a local variable has another name, the survivor is
+still known, and it is said.
+
+    python -m fuzz.tools.mutants tidy         # entries whose function has moved are corrected; those whose code is gone
+                                              # are marked, until the next run tells what became of them
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import json
 import os
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import typer
+
+from .changes import change, functions, loosely
+from .reviews import Key, Review, entry, module_of, place, read_reviews, tidied, write_reviews
 
 __all__ = ["SUITES", "Mutant", "Review", "Suite", "compare", "is_message", "read_results", "read_reviews", "stage"]
 
@@ -93,6 +99,8 @@ SUITES = {
             "due.py",
             "sequence.py",
             "admission.py",
+            "whole_request.py",
+            "by_step.py",
             "allocation.py",
             "hits.py",
             "groups.py",
@@ -178,7 +186,7 @@ def stage(suite: Suite, folder: Path, root: Path = ROOT) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(path, target)
             os.utime(target)  # newer than what was made of the old one
-        if name not in mutated and name != "fuzz/tools/mutants.py" and _matters(Path(name), suite):
+        if name not in mutated and not name.startswith("fuzz/tools/") and _matters(Path(name), suite):
             digest.update(f"{name}\0".encode() + content)
     for path in [*folder.glob("*/**/*.py")]:
         if path.relative_to(folder).parts[0] in ROOMS and path.relative_to(folder).as_posix() not in wanted:
@@ -256,22 +264,23 @@ _STATUS: dict[int | None, str] = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change. `before` and `after` are the lines that differ, without their indentation; `message`: it changes
-    nothing but the text of an error.
-    """
+    """One mutant. change: see `changes.change`. message: nothing changes but the text of an error."""
 
     name: str
     file: str
     function: str
     status: str
     seconds: float
-    before: str = ""
-    after: str = ""
+    change: str = ""
     message: bool = False
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
-        return self.file, self.function, self.before, self.after
+    def module(self) -> str:
+        return module_of(self.file)
+
+    @property
+    def key(self) -> Key:
+        return self.module, self.function, self.change
 
 
 def read_results(suite: Suite, folder: Path) -> list[Mutant]:
@@ -294,7 +303,6 @@ def read_results(suite: Suite, folder: Path) -> list[Mutant]:
             for version in (f"{function}__mutmut_orig", mangled):
                 first, last = spans[version]
                 texts.append("\n".join(lines[first - 1 : last]).replace(version, shown.rpartition(".")[2]))
-            before, after = changed_lines(*(text.splitlines() for text in texts))
             status = _STATUS.get(code, "killed")
             mutants.append(
                 Mutant(
@@ -303,23 +311,11 @@ def read_results(suite: Suite, folder: Path) -> list[Mutant]:
                     shown,
                     status,
                     data["durations_by_key"].get(name) or 0.0,
-                    before,
-                    after,
+                    change(*texts),
                     is_message(*texts),
                 )
             )
     return mutants
-
-
-def changed_lines(original: Sequence[str], mutated: Sequence[str]) -> tuple[str, str]:
-    """The lines that only one of two texts has, each side joined, indentation and doubled blanks removed."""
-    before, after = [], []
-    for line in difflib.ndiff(original, mutated):
-        if line.startswith("- "):
-            before.append(" ".join(line[2:].split()))
-        elif line.startswith("+ "):
-            after.append(" ".join(line[2:].split()))
-    return "\n".join(filter(None, before)), "\n".join(filter(None, after))
 
 
 _MESSAGE_FROM = {"_require": 2, "accuse": 1, "_refuse": 2, "ValueError": 0}
@@ -336,12 +332,12 @@ class _Blank(ast.NodeTransformer):
         self.generic_visit(node)
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         first = _MESSAGE_FROM.get(called, 0 if called in self.errors else len(node.args))
-        for place in range(first, len(node.args)):
-            value = node.args[place]
+        for number in range(first, len(node.args)):
+            value = node.args[number]
             if isinstance(value, ast.JoinedStr) or (
                 isinstance(value, ast.Constant) and (value.value is None or isinstance(value.value, str))
             ):
-                node.args[place] = ast.Constant("message")
+                node.args[number] = ast.Constant("message")
         return node
 
 
@@ -359,47 +355,16 @@ def _errors() -> frozenset[str]:
     return frozenset(node.name for node in tree.body if isinstance(node, ast.ClassDef))
 
 
-# ---- the reviewed file -----------------------------------------------------------------------------------------------
-
-CLASSES = ("equivalent", "missed")
+# ---- held against what is known --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Review:
-    """What is known of a survivor: `equivalent` (nothing that a caller sees or may rely on changes) or `missed` (it
-    is wrong, and the suite does not see it), and why. `times`: how many mutants of this function read like this.
-    """
-
-    file: str
-    function: str
-    before: str
-    after: str
-    kind: str
-    reason: str
-    times: int = 1
-
-    @property
-    def key(self) -> tuple[str, str, str, str]:
-        return self.file, self.function, self.before, self.after
-
-
-def read_reviews(path: Path) -> list[Review]:
-    """Raises ValueError for an entry without a class or a reason."""
-    reviews = []
-    for entry in tomllib.loads(path.read_text(encoding="utf-8")).get("survivor", []):
-        review = Review(
-            entry["file"],
-            entry["function"],
-            entry["before"].strip("\n"),
-            entry["after"].strip("\n"),
-            entry["class"],
-            entry["reason"].strip(),
-            entry.get("times", 1),
-        )
-        if review.kind not in CLASSES or not review.reason:
-            raise ValueError(f"{path.name}: {review.function}: the class must be one of {CLASSES}, with a reason")
-        reviews.append(review)
-    return reviews
+def sources_of(suite: Suite, root: Path = ROOT) -> dict[tuple[str, str], str]:
+    """The source of every function that the suite mutates."""
+    return {
+        (module_of(f"{suite.room}/{file}"), function): source
+        for file in suite.files
+        for function, source in functions(root / suite.room / file).items()
+    }
 
 
 @dataclass
@@ -436,29 +401,61 @@ def _percent(part: int, whole: int) -> float:
 
 @dataclass
 class Comparison:
-    """rows: by file. unreviewed: survivors that nobody has explained. gone: entries that no survivor matches."""
+    """rows: by file. unreviewed: survivors that nobody has explained. gone: what is explained and no survivor matches,
+    by module, function and change. moved: survivors that are explained under another module, function or name."""
 
     rows: dict[str, Row] = field(default_factory=dict)
     total: Row = field(default_factory=Row)
     unreviewed: list[Mutant] = field(default_factory=list)
-    gone: list[Review] = field(default_factory=list)
+    gone: list[Key] = field(default_factory=list)
+    moved: list[tuple[Key, Mutant]] = field(default_factory=list)
 
 
 def compare(mutants: Sequence[Mutant], reviews: Sequence[Review]) -> Comparison:
-    """Hold the survivors against what is known of them."""
+    """Hold the survivors against what is known of them. Each change of a review explains one survivor.
+
+    First those that read just the same; then, of the functions that have moved and of changes in which only names
+    differ, those that are left."""
     result = Comparison()
-    known = {review.key: review for review in reviews}
-    seen: Counter[tuple[str, str, str, str]] = Counter()
     for mutant in mutants:
         row = result.rows.setdefault(mutant.file, Row())
         row.mutants += 1
         if mutant.status != "survived":
             setattr(row, mutant.status, getattr(row, mutant.status) + 1)
-            continue
-        seen[mutant.key] += 1
-        review = known.get(mutant.key)
-        if review is not None and seen[mutant.key] <= review.times:
-            setattr(row, review.kind, getattr(row, review.kind) + 1)
+    known = {(mutant.module, mutant.function) for mutant in mutants}
+    survivors = [mutant for mutant in mutants if mutant.status == "survived"]
+    open_keys = [(review, key) for review in reviews for key in review.keys]
+    kinds: dict[str, str] = {}
+
+    def match(told: Callable[[Key], Key | None]) -> None:
+        """Give each open explanation a survivor of the key that `told` makes of both, where there is one."""
+        left: dict[Key, list[Mutant]] = {}
+        for mutant in survivors:
+            if mutant.name not in kinds and (key := told(mutant.key)) is not None:
+                left.setdefault(key, []).append(mutant)
+        for review, key in open_keys[:]:
+            found = left.get(told(key) or key)
+            if found:
+                mutant = found.pop(0)
+                kinds[mutant.name] = review.kind
+                open_keys.remove((review, key))
+                if mutant.key != key:
+                    result.moved.append((key, mutant))
+
+    def moved(key: Key) -> Key | None:
+        where = place(known, *key[:2])
+        return None if where is None else (*where, key[2])
+
+    def loose(key: Key) -> Key | None:
+        where = moved(key)
+        return None if where is None else (*where[:2], loosely(where[2]))
+
+    for told in (lambda key: key, moved, loose):
+        match(told)
+    for mutant in survivors:
+        row = result.rows[mutant.file]
+        if mutant.name in kinds:
+            setattr(row, kinds[mutant.name], getattr(row, kinds[mutant.name]) + 1)
         elif mutant.message:
             row.message += 1
         else:
@@ -466,13 +463,13 @@ def compare(mutants: Sequence[Mutant], reviews: Sequence[Review]) -> Comparison:
             result.unreviewed.append(mutant)
     for row in result.rows.values():
         result.total.add(row)
-    tried = {mutant.file for mutant in mutants}
-    left = {mutant.key for mutant in mutants if mutant.status == "left"}
-    result.gone = [
-        review
-        for review in reviews
-        if review.file in tried and review.key not in left and seen[review.key] < review.times
-    ]
+    tried = {mutant.module for mutant in mutants}
+    left = Counter(mutant.key for mutant in mutants if mutant.status == "left")
+    for review, key in open_keys:
+        where = moved(key)
+        lost = key[0] in tried if where is None else where[0] in tried and not left[where]
+        if lost or review.gone:
+            result.gone.append(key)
     return result
 
 
@@ -507,10 +504,11 @@ def report(
     tables: list[str] = []
     for suite in SUITES.values():
         mutants = read_results(suite, BUILD / suite.name)
-        files = {f"{suite.room}/{file}" for file in suite.files}
-        result = compare(mutants, [review for review in reviews if review.file in files])
+        result = compare(mutants, [review for review in reviews if review.module.partition(".")[0] == suite.room])
         if show:
-            typer.echo("\n".join(map(entry, result.unreviewed)))
+            typer.echo("\n".join(f"# {one.name}\n{entry(unexplained(one))}" for one in result.unreviewed))
+        for (module, function, told), mutant in result.moved:
+            typer.echo(f"{suite.name}: {module}.{function}: {told!r} is {mutant.change!r} in {mutant.name}")
         seconds = suite_seconds(BUILD / suite.name)
         faults += complaints(suite, result, seconds)
         tables += tabulate(suite, result, seconds, mutants)
@@ -521,8 +519,7 @@ def report(
             },
             "suite seconds": seconds,
             "survivors": [
-                {"file": one.file, "function": one.function, "before": one.before, "after": one.after}
-                | {"message": one.message}
+                {"module": one.module, "function": one.function, "change": one.change, "message": one.message}
                 for one in mutants
                 if one.status == "survived"
             ],
@@ -539,6 +536,22 @@ def report(
     raise typer.Exit(bool(faults))
 
 
+@app.command()
+def tidy(write: bool = typer.Option(False, help="write docs/mutants.toml")) -> None:
+    """Say which entries of docs/mutants.toml are no longer true of the code, without a run. Exits with 1 if there are
+    any and nothing is written."""
+    path = ROOT / "docs" / "mutants.toml"
+    reviews = read_reviews(path)
+    sources = {key: text for suite in SUITES.values() for key, text in sources_of(suite).items()}
+    now = tidied(reviews, sources)
+    for review in now:
+        if review not in reviews:
+            typer.echo(f"{'gone' if review.gone else 'moved'}: {review.module}.{review.function}: {review.changes}")
+    if write:
+        write_reviews(path, now)
+    raise typer.Exit(now != reviews and not write)
+
+
 _BEGIN, _END = "<!-- figures: written by python -m fuzz.tools.mutants report --write -->", "<!-- end of figures -->"
 
 
@@ -552,7 +565,10 @@ def complaints(suite: Suite, result: Comparison, seconds: float) -> list[str]:
     """All that is wrong with the results of a suite."""
     total = result.total
     faults = [f"{suite.name}: not explained: {one.name}" for one in result.unreviewed]
-    faults += [f"{suite.name}: no such survivor any more: {one.function}: {one.after!r}" for one in result.gone]
+    faults += [
+        f"{suite.name}: no such survivor any more: {module}.{function}: {told!r}"
+        for module, function, told in result.gone
+    ]
     if total.left or not total.mutants:
         faults.append(f"{suite.name}: {total.left} of {total.mutants} mutants are not tried yet")
     if total.strict < suite.target:
@@ -562,12 +578,9 @@ def complaints(suite: Suite, result: Comparison, seconds: float) -> list[str]:
     return faults
 
 
-def entry(mutant: Mutant) -> str:
-    """A survivor as docs/mutants.toml wants it."""
-    return (
-        f"# {mutant.name}\n[[survivor]]\nfile = {json.dumps(mutant.file)}\nfunction = {json.dumps(mutant.function)}\n"
-        f'before = {json.dumps(mutant.before)}\nafter = {json.dumps(mutant.after)}\nclass = ""\nreason = ""\n'
-    )
+def unexplained(mutant: Mutant) -> Review:
+    """The entry of a survivor, to be filled in."""
+    return Review(mutant.module, mutant.function, (mutant.change,), "", "")
 
 
 _COLUMNS = ("mutants", "killed", "timeout", "equivalent", "message", "missed", "unreviewed", "left")
