@@ -239,10 +239,7 @@ class Findings:
         """Bring its directory up to date. Raises OSError."""
         directory, name = finding.directory, finding.signature.name
         put(directory / "finding.json", json.dumps({"schema": 1, **finding.to_json()}, indent=2) + "\n")
-        put(
-            directory / f"test_{slug(finding.signature.name)}.py",
-            pytest_text(finding.counterexample, finding.signature.name),
-        )
+        put(directory / f"test_{slug(name)}.py", pytest_text(finding.counterexample, name))
         if finding.state:
             put(directory / "state.txt", finding.state)
         put(directory / "README.md", _readme(finding))
