@@ -13,7 +13,8 @@ A target's own answers are never changed.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -22,21 +23,15 @@ from properties.operations import (
     OPERATIONS,
     SCHEMA,
     Allocate,
-    Append,
     Complete,
     Configuration,
     Dispatch,
-    Fill,
-    Fork,
     Free,
     Lookup,
     Namespace,
     Operation,
-    Reset,
     Tokens,
-    Truncate,
     encode,
-    for_every_kind,
 )
 from properties.target import Found, Numbers, StepView, Target
 from reference.sequence import MAX_TOKEN
@@ -93,7 +88,7 @@ class Recorder:
         """End the file. The target goes on."""
         self._file.close()
 
-    # ---- what is recorded --------------------------------------------------------------------------------------------
+    # ---- calls that do not have the fields of their operations; `_recording` makes the others ------------------------
 
     def lookup(self, tokens: Tokens, namespace: Namespace) -> Found:
         self._looked_up += 1
@@ -109,14 +104,6 @@ class Recorder:
         self._write(Allocate(self._name(request), self._told(tokens), self._space(namespace), match))
         return self._target.allocate(request, tokens, namespace, handle)
 
-    def append(self, request: str, tokens: Tokens) -> None:
-        self._write(Append(self._name(request), self._told(tokens)))
-        self._target.append(request, tokens)
-
-    def fill(self, request: str, position: int, tokens: Tokens) -> None:
-        self._write(Fill(self._name(request), position, self._told(tokens)))
-        self._target.fill(request, position, tokens)
-
     def dispatch(self, work: Sequence[tuple[str, int]]) -> StepView:
         self._dispatched += 1
         number = self._dispatched
@@ -130,25 +117,21 @@ class Recorder:
         self._write(Complete(self._steps.pop(at)[1] if at is not None else 0))
         self._target.complete(handle)
 
-    def truncate(self, request: str, length: int) -> None:
-        self._write(Truncate(self._name(request), length))
-        self._target.truncate(request, length)
-
-    def fork(self, request: str, child: str) -> None:
-        self._write(Fork(self._name(request), self._name(child)))
-        self._target.fork(request, child)
-
     def free(self, request: str) -> None:
         self._write(Free(self._name(request)))
         self._target.free(request)
         if self._private:
             self._names.pop(request, None)
 
-    def reset(self) -> None:
-        self._write(Reset())
-        self._target.reset()
-
     # ---- how ---------------------------------------------------------------------------------------------------------
+
+    def _shown(self, field: str, value: Any) -> Any:
+        """The value of an operation's field as it is written."""
+        if field in ("request", "child"):
+            return self._name(value)
+        if field == "tokens":
+            return self._told(value)
+        return self._space(value) if field == "namespace" else value
 
     def _write(self, operation: Operation) -> None:
         self._file.write(json.dumps(encode(operation)) + "\n")
@@ -178,8 +161,22 @@ class Recorder:
         return tuple((part, self._values.setdefault(value, f"v{len(self._values)}")) for part, value in namespace)
 
 
-# What is no method here goes to the target without being written: an operation must not.
-for_every_kind("Recorder", {kind: kind for kind in OPERATIONS if kind in vars(Recorder)})
+def _recording(kind: type[Operation]) -> Callable[..., Any]:
+    """The method of a kind whose call on a target has the operation's fields, in their order."""
+    names = [field.name for field in fields(kind)]
+
+    def method(self: Recorder, *values: Any, **named: Any) -> Any:
+        given = dict(zip(names, values, strict=False)) | named
+        self._write(kind(**{name: self._shown(name, value) for name, value in given.items()}))
+        return getattr(self._target, kind.op)(*values, **named)
+
+    return method
+
+
+# A call that has no method here goes to the target without being written. So every kind of operation has one.
+for _kind in OPERATIONS.values():
+    if _kind.op not in vars(Recorder):
+        setattr(Recorder, _kind.op, _recording(_kind))
 
 _MATCHES = 64
 """Lookups that are remembered. If an engine passes an older answer to `allocate`, the record has none."""

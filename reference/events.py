@@ -46,3 +46,8 @@ COPY_UNDONE_BY_TRUNCATION: Final = "copy undone by truncation"
 PLACEHOLDER_APPENDED: Final = "placeholder appended"
 PLACEHOLDER_DISPATCHED: Final = "placeholder dispatched"
 RESET_WITH_LIVE_REQUESTS: Final = "reset with live requests"
+
+
+def refused_for(missing: int) -> str:
+    """The event of a refusal for so many blocks."""
+    return REFUSED_FOR_ONE_BLOCK if missing == 1 else REFUSED_FOR_SEVERAL_BLOCKS

@@ -6,17 +6,22 @@
 
 Two methods for each operation. `before_...` says which refusal is due (None if the operation must succeed); nothing has
 changed then. After the core has acted, `after_...` takes what it chose (hit tokens, block tables, a step's arrays),
-accuses it where that is unsound, and moves on as if it were right. After a refusal nothing is called but `refused`.
+accuses it where that is unsound, and moves on as if it were right. After a refusal nothing is called, but `no_room`
+where a step was refused for want of blocks.
 
 The judge never needs to see inside the core: it knows tables, and what was written where. What it *derives* (reference
 counts, published blocks, free and cached counts) is there for the laws in `properties` to compare with the core's own
 bookkeeping, where a core shows it. With `policy.exact` a predictor also says which block every choice had to be. There
 is one model, not two: the predictor only orders blocks, and everything it is told comes from here.
 
-Each question has a file: when a block is published `publication`, what a hit is `hits`, who may be refused `admission`,
-who gets which blocks `allocation`, what goes when `release`, what can be cut `rollback`, what steps write and read
-`stream`, what their arrays are `batch`, which blocks a query needs `groups`. `blocks` counts holders and keeps the
-index, `sequence` says what a request is.
+Each question has a file:
+
+    hits            what is a hit, and what must be hit         groups      which blocks does a query need
+    publication     when is a block published                   blocks      who holds what; what is used again first
+    admission       who may be refused: `whole_request`,        sequence    what is known of a request
+                    `by_step`                                   stream      what do steps write, and read
+    allocation      who gets which blocks                       batch       are a step's arrays right
+    release         what goes when                              rollback    what can be cut
 
 Cost: O(what the operation touches). A decode step does not look at its whole context: see `stream`. `walk` does; call
 it now and then.
@@ -42,7 +47,7 @@ from .policy import Policy
 from .publication import Publication
 from .release import Release
 from .rollback import rollback_of
-from .sequence import UNKNOWN, GroupTable, Sequence, Step, clone_all, read_tokens
+from .sequence import UNKNOWN, Sequence, Step, clone_all, new_tables, read_tokens
 from .slots import Slots
 from .stream import Stream
 from .verdicts import Findings, Mapping
@@ -167,7 +172,8 @@ class Judge:
 
     def after_append(self, due: Due, table: list[int]) -> None:
         """The sequence has grown; this is its block table now."""
-        self.admission.after_append(due, table)
+        if self.admission.after_append(due, table) and due.sequence.extend(due.tokens):
+            self.events[events.PLACEHOLDER_APPENDED] += 1
 
     def before_fill(self, request: str, position: int, tokens: abc.Sequence[int]) -> Due:
         due = self._due_of(request)
@@ -265,7 +271,7 @@ class Judge:
 
     def no_room(self, due: Due) -> None:
         """The step was refused for want of blocks, and may be."""
-        self.admission.refused(due)
+        self.admission.no_room(due)
 
     def after_dispatch(
         self,
@@ -285,7 +291,8 @@ class Judge:
             if sequence.pending is not None:
                 step.copies.append((sequence.pending.source, sequence.pending.destination))
                 sequence.pending = None
-        self.stream.copy(copies, step.copies)
+        if copies or step.copies:
+            self.stream.copy(copies, step.copies)
         for sequence, start, end in spans:
             if self._computes:
                 self.stream.compute(sequence, start, end)
@@ -333,6 +340,11 @@ class Judge:
 
     # ---- what they share ---------------------------------------------------------------------------------------------
 
+    def _new(self, request: str, namespace: Hashable, tokens: array[int]) -> Sequence:
+        """A sequence that has no blocks yet."""
+        tables = new_tables(self._groups, self.histories, namespace, tokens, self._size)
+        return Sequence(request, namespace, tokens, tables, self.publication.epoch)
+
     def _due_of(self, request: str) -> Due:
         """With the live sequence of `request`; refused if there is none."""
         due = Due(self.blocks)
@@ -342,14 +354,6 @@ class Judge:
         else:
             due.sequence = sequence
         return due
-
-    def _new(self, request: str, namespace: Hashable, tokens: array[int]) -> Sequence:
-        """A sequence that has no blocks yet, with a table for each group of layers. Histories are a group's own."""
-        size, tables = self._size, []
-        for number, group in enumerate(self._groups):
-            space = (f"group {number}", namespace) if number else namespace
-            tables.append(GroupTable(group, self.histories.along(tokens, space, size)))
-        return Sequence(request, namespace, tokens, tables, self.publication.epoch)
 
 
 def _is_part(work: tuple[Sequence, int]) -> bool:

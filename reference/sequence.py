@@ -20,12 +20,25 @@ steps in flight (`deferred`).
 from __future__ import annotations
 
 from array import array
+from collections import abc
 from collections.abc import Hashable
 from typing import NamedTuple
 
 from .groups import Group
+from .histories import Histories
 
-__all__ = ["MAX_TOKEN", "UNKNOWN", "GroupTable", "PendingCopy", "Sequence", "Step", "clone_all", "read_tokens"]
+__all__ = [
+    "MAX_TOKEN",
+    "UNKNOWN",
+    "GroupTable",
+    "PendingCopy",
+    "Sequence",
+    "Span",
+    "Step",
+    "clone_all",
+    "new_tables",
+    "read_tokens",
+]
 
 UNKNOWN = -1
 """A placeholder: a token that has a position, and no name yet."""
@@ -129,6 +142,14 @@ class Sequence:
         other.deferred = [(steps[id(step)], blocks) for step, blocks in self.deferred]  # the blocks never change
         return other
 
+    def extend(self, new: array[int]) -> bool:
+        """`new` tokens come at the end. Whether there is a placeholder among them."""
+        self.tokens.extend(new)
+        if UNKNOWN not in new:
+            return False
+        self.num_placeholders += new.count(UNKNOWN)
+        return True
+
     @property
     def num_named(self) -> int:
         """How many tokens there are before the first placeholder. O(them) where there is one."""
@@ -147,11 +168,26 @@ class Step:
 
     __slots__ = ("copies", "done", "number", "spans")
 
-    def __init__(self, number: int, spans: list[tuple[Sequence, int, int]]) -> None:
+    def __init__(self, number: int, spans: list[Span]) -> None:
         self.number = number
         self.spans = spans
         self.copies: list[tuple[int, int]] = []
         self.done = False
+
+
+Span = tuple[Sequence, int, int]
+"""A sequence, and the positions from where to where."""
+
+
+def new_tables(
+    groups: abc.Sequence[Group], histories: Histories, namespace: Hashable, tokens: array[int], block_size: int
+) -> list[GroupTable]:
+    """Tables without blocks. Histories are a group's own, since one block never holds what two groups compute."""
+    tables = []
+    for number, group in enumerate(groups):
+        space = (f"group {number}", namespace) if number else namespace
+        tables.append(GroupTable(group, histories.along(tokens, space, block_size)))
+    return tables
 
 
 def clone_all(

@@ -37,6 +37,7 @@ from .folder import Folder, taken
 from .history import BadHistory, History
 from .journal import Journal
 from .outcome import CampaignResult, Figures
+from .pace import pace_of
 from .plan import CampaignPlan
 from .queue import Queue
 from .streams import Streams, streams_of
@@ -44,12 +45,6 @@ from .tasks import Died, Task
 from .triage import KINDS, Tells, Triage
 
 __all__ = ["Campaign", "Show"]
-
-_GRACE = 8.0
-"""Seconds after the budget in which workers' tasks may end and hits may still be settled."""
-
-_LAST = 14.0
-"""Seconds after the budget when whatever workers still run is ended."""
 
 _SHOWN = 0.2
 """Seconds between figures, while a task is performed in this process."""
@@ -59,9 +54,6 @@ _NOTED = 5.0
 
 _FUTILE = 6
 """Processes in a row that die in every worker's place before they have done anything: the harness has failed."""
-
-_INTERPRETING = 60.0
-"""Seconds that a replay in the interpreter may take; importing torch is a good part of that."""
 
 
 class Show(Tells, Protocol):
@@ -204,19 +196,19 @@ class Campaign:
     # ---- the loop ----------------------------------------------------------------------------------------------------
 
     def _loop(self, workers: Executor) -> None:
-        end = self._began + self.plan.budget
+        self._pace = pace_of(self.plan, self._began)
         noted = said = self._began
         while True:
             self._clock()  # where an interruption is raised
             now = monotonic()
-            if self.result.stopped or self._enough() or (now >= end + _LAST and not self.plan.in_process):
+            if self.result.stopped or self._enough() or self._pace.over(now):
                 return
             for _ in range(workers.idle()):
-                task = self._next(workers, now, end)
+                task = self._next(workers, now)
                 if task is None:
                     break
                 workers.submit(task)
-            if not workers.running() and not self._open(now, end):
+            if not workers.running() and not self._open(now):
                 return
             if workers.deaths() >= _FUTILE:
                 self.result.stopped = f"{_FUTILE} worker processes in a row died before they had done anything"
@@ -240,22 +232,15 @@ class Campaign:
     def _open_findings(self) -> int:
         return sum(finding.status in (NEW, REGRESSED) for finding in self.findings.now())
 
-    def _open(self, now: float, end: float) -> bool:
+    def _open(self, now: float) -> bool:
         """Is there anything left to do?"""
         lost = self._queue.lost
         if self._queue.first or self._crashes.waiting or any(task.kind != "hunt" for task in lost):
-            return self._settling(now, end)
-        return self._hunting(now, end) or (now < end and bool(lost))
+            return self._pace.settling(now)
+        return self._hunting(now) or (now < self._pace.end and bool(lost))
 
-    def _hunting(self, now: float, end: float) -> bool:
-        """Is there time to hunt? In this process every stream has a first turn, however long the others took."""
-        if not self._streams.open:
-            return False
-        return now < end or (self.plan.in_process and self.plan.budget > 0 and self._streams.owed)
-
-    def _settling(self, now: float, end: float) -> bool:
-        """Is there time for all else? In this process what is found is settled, however long that takes."""
-        return now < end + _GRACE or self.plan.in_process
+    def _hunting(self, now: float) -> bool:
+        return self._streams.open and self._pace.hunting(now, self._streams.owed)
 
     def _alive(self, operations: int) -> None:
         """A task that is performed in this process goes on. Raises KeyboardInterrupt."""
@@ -287,45 +272,36 @@ class Campaign:
 
     # ---- which task is next ------------------------------------------------------------------------------------------
 
-    def _next(self, workers: Executor, now: float, end: float) -> Task | None:
+    def _next(self, workers: Executor, now: float) -> Task | None:
         """What an idle worker does now. Settling takes half of the workers at most while there is time to hunt."""
         queue = self._queue
         for lost in queue.lost:
-            if now < (end if lost.kind == "hunt" else end + _GRACE):
+            if now < self._pace.end if lost.kind == "hunt" else self._pace.settling(now):
                 queue.lost.remove(lost)
-                return replace(lost, seconds=min(lost.seconds, end - now)) if lost.kind == "hunt" else lost
-        hunting = self._hunting(now, end)
+                left = self._pace.end - now
+                return replace(lost, seconds=min(lost.seconds, left)) if lost.kind == "hunt" else lost
+        hunting = self._hunting(now)
         others = sum(task.kind != "hunt" for task in workers.running())
         half = max(1, self.plan.processes // 2)
         room = not hunting or (others < half and not (self.plan.processes == 1 and self._settled_last))
         task: Task | None = None
-        if room and self._settling(now, end):
+        if room and self._pace.settling(now):
             if self._crashes.waiting:
                 task = self._crashes.next()
             elif queue.first or (queue.rest and hunting):
                 task = (queue.first or queue.rest).pop(0)
-                task = replace(task, seconds=self._seconds(task, now, end))
+                task = replace(task, seconds=self._pace.seconds(task, now))
         self._settled_last = task is not None
         if task is None and hunting:
-            task = self._hunt(end - now)
+            task = self._hunt(self._pace.end - now)
         if task is not None:
             queue.given(task, self.result.tally.operations)
         return task
 
-    def _seconds(self, task: Task, now: float, end: float) -> float:
-        """How long a task that is no hunt may take."""
-        alone = self.plan.in_process
-        if task.kind == "interpret":
-            return _INTERPRETING if alone else min(_INTERPRETING, end + _LAST - 1.0 - now)
-        # At the end what is left is named and replayed, and shrunk as far as that goes in a second or two.
-        return self.plan.shrink if alone else min(self.plan.shrink, max(1.5, end + 3.0 - now))
-
     def _hunt(self, left: float) -> Task:
         part = self._streams.next(left)
-        # Alone, a hunt ends with what it has found, which is looked at before anything else is done.
-        most = int(self.plan.in_process)
         return self._queue.make(
-            "hunt", part.stream, first=part.first, count=part.count, seconds=part.seconds, most=most
+            "hunt", part.stream, first=part.first, count=part.count, seconds=part.seconds, most=self._pace.most
         )
 
     # ---- what comes back ---------------------------------------------------------------------------------------------
@@ -350,8 +326,9 @@ class Campaign:
             return
         if result.error:  # the campaign cannot be believed
             assert task.stream is not None
-            where = "this process" if self.plan.in_process else "a worker"
-            self.result.stopped = f"the harness failed in {where} ({task.kind} of {task.stream.name})\n{result.error}"
+            self.result.stopped = (
+                f"the harness failed in {self._pace.where} ({task.kind} of {task.stream.name})\n{result.error}"
+            )
             return
         self.result.tally.merge(result.tally)
         if task.stream is not None and (figures := result.tally.figures.get("trace")):

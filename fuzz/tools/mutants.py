@@ -99,6 +99,8 @@ SUITES = {
             "due.py",
             "sequence.py",
             "admission.py",
+            "whole_request.py",
+            "by_step.py",
             "allocation.py",
             "hits.py",
             "groups.py",

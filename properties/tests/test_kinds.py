@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
 import pytest
 
+from properties import operations
 from properties.coverage import NEEDS
 from properties.moves import KINDS, MOVES, Moves, Swarm
 from properties.operations import (
@@ -29,7 +32,7 @@ from properties.operations import (
     for_every_kind,
 )
 from properties.operations.codec import check_fields
-from properties.operations.kind import OfRequest, WithoutValues
+from properties.operations.kind import Kind, OfRequest, WithoutValues
 from properties.session import Session
 from properties.target import Adapter, Capability
 from properties.targets.kvcore import make
@@ -53,6 +56,21 @@ each = pytest.mark.parametrize("operation", EXAMPLES.values(), ids=EXAMPLES)
 
 
 # ---- every kind ------------------------------------------------------------------------------------------------------
+
+
+def test_a_kind_that_is_defined_is_listed() -> None:
+    """A file of kinds that nobody imports, or a kind that `Operation` lacks, is found here."""
+    modules = [
+        importlib.import_module(f"{operations.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(operations.__path__)
+    ]
+    defined = {
+        value.op
+        for module in modules
+        for value in vars(module).values()
+        if isinstance(value, type) and issubclass(value, Kind) and "op" in vars(value)
+    }
+    assert defined == set(OPERATIONS)
 
 
 def test_descriptions_are_as_a_person_would_write_them() -> None:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from reference import Completeness, Exclusive, Judge, Mapping, Step, Violation
+from reference import Completeness, Exclusive, Judge, Mapping, Policy, Step, Violation
 
 from .driving import (
     admit,
@@ -134,6 +134,43 @@ def test_forks_need_everything_computed_landed_and_named():
     append(judge, "a", [-1])
     run(judge, "a")
     assert judge.before_fork("a", "b").refusal == "NotNamed"
+
+
+def test_a_fork_waits_for_a_step_whose_tokens_were_cut_off():
+    judge = judge_of()
+    admit(judge, "a", [1, 2])
+    append(judge, "a", [3])
+    dispatched = dispatch_all(judge, "a")
+    truncate(judge, "a", 2)
+    assert judge.before_fork("a", "b").refusal == "NotComputed"
+    complete(judge, dispatched)
+    assert judge.before_fork("a", "b").refusal is None
+
+
+def test_a_core_whose_policy_is_whole_steps_is_not_asked_for_a_part():
+    judge = judge_of(chunks=False)
+    allocate(judge, "a", [1, 2, 3])
+    assert judge.before_dispatch([("a", 2)]).skip
+    assert not judge.before_dispatch([("a", 3)]).skip
+    due = judge.before_dispatch([("a", 4)])
+    assert due.refusal == "InvalidCount" and not due.skip
+
+
+def test_a_core_whose_policy_is_to_cut_placeholders_is_not_asked_to_cut_more():
+    judge = judge_of(truncates="placeholders")
+    admit(judge, "a", [1, 2])
+    append(judge, "a", [3, -1])
+    assert judge.before_truncate("a", 2).skip
+    assert not judge.before_truncate("a", 3).skip
+    due = judge.before_truncate("a", 1)
+    assert due.refusal == "InvalidLength" and not due.skip
+
+
+def test_choices_that_the_policy_states_are_not_predicted_where_nobody_asks_for_it():
+    judge = Judge(Policy(4, 2), exact=False)
+    say(judge, "a", [1], 0, [3])
+    assert judge.findings == []
+    assert judge.blocks.predictor is None and not judge.policy.exact
 
 
 def test_fills_name_placeholders_only():
@@ -291,6 +328,25 @@ def test_a_copy_s_source_is_given_back_where_there_is_no_such_prefix_or_no_order
     judge = copied_under_a_rollback(duplicates, exact=exact)
     assert judge.blocks.cached == 1 + 2 * duplicates
     assert judge.blocks.references[2] == 0
+    assert judge.findings == []
+
+
+def test_what_was_cut_off_in_flight_makes_the_prefix_that_nobody_holds_younger():
+    judge = judge_of(num_blocks=12, block_size=2)
+    d0, d1 = admit(judge, "d", [1, 1, 2, 2])
+    admit(judge, "a", [1])
+    append(judge, "a", [1, 2, 2, 3, 3])  # the same again, in blocks of its own
+    run(judge, "a")
+    last = judge.sequences["a"].table[2]
+    assert allocate(judge, "b", [1, 1, 2, 2, 3, 3, 9])[:3] == [d0, d1, last]
+    append(judge, "a", [7])
+    dispatched = dispatch_all(judge, "a")
+    truncate(judge, "a", 1)
+    free(judge, "d")
+    free(judge, "b")
+    assert list(judge.blocks.predictor.cached) == [d1, d0]
+    complete(judge, dispatched)
+    assert list(judge.blocks.predictor.cached) == [last, d1, d0]
     assert judge.findings == []
 
 

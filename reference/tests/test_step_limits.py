@@ -78,6 +78,20 @@ def test_whether_a_complete_core_has_room_is_asked_of_all_that_is_resident() -> 
     ]
 
 
+def test_a_step_that_fits_only_with_some_of_the_hits_may_be_admitted_and_may_be_refused() -> None:
+    judge = judge_of(3, 2, **LOOSE)
+    wait(judge, "x", range(4))
+    computed(judge, "x", 4, 0, [0, 1])
+    wait(judge, "a", [0, 1, 8])
+    computed(judge, "a", 1, 2, [0, 2])
+    free(judge, "x")
+    wait(judge, "b", range(5))
+    # Two blocks with nothing hit, one with the active block 0 alone, and two with block 1, too: there is one.
+    due = judge.before_dispatch((("b", 3),))
+    assert due.refusal is None
+    assert due.may_refuse
+
+
 def test_a_token_behind_the_hits_is_computed_at_least() -> None:
     judge = judge_of(4, 2, **TIGHT)
     wait(judge, "a", range(4))
@@ -411,7 +425,7 @@ def test_each_group_of_a_namespace_has_contents_of_its_own() -> None:
     assert len({judge.blocks.published[block] for block in range(1, 10)}) == 9
 
 
-@pytest.mark.parametrize(("gone", "hits"), [(1, 0), (2, 1), (3, 2), (5, 1), (9, 2), (7, 3)], ids=str)
+@pytest.mark.parametrize(("gone", "hits"), [(1, 0), (2, 1), (3, 2), (5, 1), (9, 2), (8, 1), (7, 3)], ids=str)
 def test_the_first_gap_of_any_group_ends_the_hit_unless_it_is_behind_the_window(gone: int, hits: int) -> None:
     judge = three_groups()
     judge.blocks.withdraw(gone, Publish)
@@ -422,6 +436,18 @@ def test_the_first_gap_of_any_group_ends_the_hit_unless_it_is_behind_the_window(
         [4, 5, 6][:hits],
         ([0] * behind + [7, 8, 9][behind:])[:hits],
     ]
+
+
+def test_a_hit_that_one_group_makes_shorter_is_looked_for_again_in_the_others() -> None:
+    """Each group needs only the last block. The first has the third and the first, the second the second and first."""
+    judge = judge_of(17, 2, **TIGHT, reserved=frozenset({0}), windows=(2, 2))
+    wait(judge, "a", range(7))
+    computed(judge, "a", 6, 0, [*range(1, 7)])
+    free(judge, "a")
+    for block in (2, 6):
+        judge.blocks.withdraw(block, Publish)
+    wait(judge, "b", range(7))
+    assert due_hits(judge, "b") == [[1], [4]]
 
 
 @pytest.mark.parametrize("group", [1, 2])
