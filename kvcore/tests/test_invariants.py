@@ -5,10 +5,9 @@ A check that cannot fail is worth nothing, so every clause that `invariants.py` 
 
 from __future__ import annotations
 
-import inspect
-import re
 from collections.abc import Callable, Iterator
 from random import Random
+from typing import get_args
 
 import pytest
 
@@ -341,8 +340,7 @@ def test_a_ring_that_runs_in_a_circle_is_walked_no_further_than_there_are_blocks
 
 
 def test_every_clause_has_its_corruption():
-    named = set(re.findall(r'^\s+"([a-z-]+)",$|, "([a-z-]+)", f?"', inspect.getsource(invariants), re.MULTILINE))
-    assert {first or second for first, second in named} == {clause for clause, _, _ in CORRUPTIONS}
+    assert set(get_args(invariants.Clause)) == {clause for clause, _, _ in CORRUPTIONS}
 
 
 def test_a_request_freed_in_flight_still_counts():
