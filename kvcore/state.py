@@ -10,12 +10,29 @@ Classes are those of the objects at hand, so that a changed copy of the package 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from collections.abc import Sequence as Ordered
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Renaming", "canonical", "clone", "same_step"]
+from .manager import BlockManager
+from .pool import BlockPool
+from .sequence import Sequence, Step
+
+__all__ = ["Inside", "Renaming", "canonical", "clone", "inside", "same_step"]
+
+
+class Inside(NamedTuple):
+    """What a manager is made of: its pool, its live sequences by request, and its steps in flight, oldest first."""
+
+    pool: BlockPool
+    sequences: dict[Hashable, Sequence]
+    in_flight: deque[Step]
+
+
+def inside(manager: BlockManager) -> Inside:
+    """The objects themselves, to look at, or to break on purpose. O(1)."""
+    return Inside(manager._pool, manager._sequences, manager._in_flight)
 
 
 class Renaming(Protocol):

@@ -7,7 +7,7 @@ from collections import deque
 from typing import Any
 
 from kvcore import BlockManager, CacheConfig
-from kvcore.state import canonical, clone, same_step
+from kvcore.state import canonical, clone, inside, same_step
 
 
 def busy() -> BlockManager:
@@ -24,7 +24,7 @@ def busy() -> BlockManager:
 
 
 def go_on(manager: BlockManager) -> None:
-    (step,) = manager._in_flight
+    (step,) = inside(manager).in_flight
     manager.complete(step)
     manager.append("a", [7, 8])
     manager.free("b")
@@ -51,13 +51,13 @@ def test_a_clone_has_the_form_of_its_original_and_goes_on_by_itself() -> None:
 
 def test_a_step_is_found_again_in_a_clone() -> None:
     original = busy()
-    (step,) = original._in_flight
+    (step,) = inside(original).in_flight
     other = clone(original)
     twin = same_step(other, step)
     assert twin is not step
     other.complete(twin)
-    assert not other._in_flight
-    assert original._in_flight
+    assert not inside(other).in_flight
+    assert inside(original).in_flight
 
 
 def test_a_clone_may_count_with_a_hash_of_its_own() -> None:
@@ -77,8 +77,8 @@ def test_nothing_that_changes_is_shared() -> None:
 
 def constants(manager: BlockManager) -> set[int]:
     """The ids of what is made once and never changed: the links of prompts and what steps show."""
-    steps = list(manager._in_flight)
-    known = [*manager._sequences.values(), *(sequence for step in steps for sequence in step.sequences)]
+    steps = list(inside(manager).in_flight)
+    known = [*inside(manager).sequences.values(), *(sequence for step in steps for sequence in step.sequences)]
     return {id(one) for one in (*(sequence.links for sequence in known), *(step.copies for step in steps))}
 
 
