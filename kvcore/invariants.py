@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from itertools import islice
+from typing import Literal
 
 from .config import CacheConfig
 from .errors import Corrupted
@@ -19,7 +20,32 @@ from .pool import BlockPool
 from .prefix import Content, Root
 from .sequence import Sequence, Step
 
-__all__ = ["check"]
+__all__ = ["Clause", "check"]
+
+
+Clause = Literal[
+    "cached-count",
+    "listed-once",
+    "conservation",
+    "free-is-empty",
+    "cached-is-published",
+    "references",
+    "ownership",
+    "content-interned",
+    "orphans",
+    "prefix-outlives",
+    "counters",
+    "table-length",
+    "table-distinct",
+    "published-computed",
+    "unnamed",
+    "packed-table",
+    "published-history",
+    "in-flight",
+    "in-flight-order",
+    "flights",
+]
+"""The names of all clauses, in the order in which they are checked."""
 
 
 def check(
@@ -39,7 +65,7 @@ def check(
     _check_steps(steps, sequences.values())
 
 
-def _require(holds: bool, clause: str, message: str) -> None:
+def _require(holds: bool, clause: Clause, message: str) -> None:
     if not holds:
         raise Corrupted(clause, message)
 

@@ -18,6 +18,7 @@ import resource
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
@@ -169,7 +170,7 @@ SCENARIOS: dict[str, Callable[[KvcoreKernels], None]] = {
 def scenarios(kernels: KvcoreKernels, chosen: Sequence[str] = tuple(SCENARIOS)) -> tuple[str, str]:
     """The property that one of them breaks and what happened, or ("", ""). In forks of this process."""
     for name in chosen:
-        found, message = large.outcome(lambda name=name: SCENARIOS[name](kernels))
+        found, message = large.outcome(partial(SCENARIOS[name], kernels))
         if found:
             return found, f"{name}: {message}"
     return "", ""
@@ -384,8 +385,8 @@ class Found(Exception):
 def _layer(kernels: KvcoreKernels, level: int) -> tuple[str, int]:
     """The property that this layer says is broken, or "", and after how many cases."""
     if level == 8:
-        for number, act in enumerate((lambda: alarms(kernels), lambda: _raise(machine(kernels)))):
-            found, _ = _limited(act)
+        for number, control in enumerate((lambda: alarms(kernels), lambda: _raise(machine(kernels)))):
+            found, _ = _limited(control)
             if found:
                 return found, number + 1
         return "", 2
@@ -414,9 +415,9 @@ def examine(fault: Bug, levels: Sequence[int]) -> Entry:
     kernels = kernels_with(fault)
     for level in levels:
         entry.tried.append(level)
-        found, cases = _layer(kernels, level)
-        if found:
-            entry.kill = Kill(level, found, cases)
+        killed_by, tried = _layer(kernels, level)
+        if killed_by:
+            entry.kill = Kill(level, killed_by, tried)
             break
     if fault.by in ("cases", "nothing"):
         cases = commit_cases()

@@ -93,7 +93,7 @@ def _texts() -> dict[str, str]:
     return {
         path.relative_to(source).as_posix(): path.read_text(encoding="utf-8")
         for path in sorted(source.rglob("*.py"))
-        if "tests" not in path.parts
+        if "tests" not in path.relative_to(source).parts
     }
 
 

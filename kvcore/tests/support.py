@@ -11,6 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from kvcore import BlockManager, CacheConfig, Namespace, Sequence, Step
+from kvcore.state import inside
 
 
 def manager_of(num_blocks: int = 8, block_size: int = 4, **options: Any) -> BlockManager:
@@ -52,22 +53,22 @@ def hits(manager: BlockManager, tokens: Any, namespace: Namespace | None = None)
 
 
 def references(manager: BlockManager, blocks: Iterable[int]) -> list[int]:
-    return [manager._pool.references[block] for block in blocks]
+    return [inside(manager).pool.references[block] for block in blocks]
 
 
 def free_order(manager: BlockManager) -> list[int]:
-    return list(manager._pool.free)
+    return list(inside(manager).pool.free)
 
 
 def cached_order(manager: BlockManager) -> list[int]:
-    return list(manager._pool.cached())
+    return list(inside(manager).pool.cached())
 
 
 def state(manager: BlockManager) -> dict[str, Any]:
     """Everything observable, copied, but for the count of refusals."""
-    pool = manager._pool
-    sequences = {id(sequence): sequence for sequence in manager._sequences.values()}
-    for step in manager._in_flight:
+    pool = inside(manager).pool
+    sequences = {id(sequence): sequence for sequence in inside(manager).sequences.values()}
+    for step in inside(manager).in_flight:
         sequences |= {id(sequence): sequence for sequence in step.sequences}
     statistics = asdict(manager.statistics())
     del statistics["refusals"]
@@ -78,11 +79,11 @@ def state(manager: BlockManager) -> dict[str, Any]:
         "index": list(pool.index),
         "held": [id(content) for content in pool.index.held],
         "orphans": [id(content) for content in pool.index.orphans()],
-        "requests": list(manager._sequences),
+        "requests": list(inside(manager).sequences),
         "sequences": {key: _sequence_state(sequence) for key, sequence in sequences.items()},
         "steps": [
             (step.number, step.completed, list(step.starts), list(step.ends), step.copies)
-            for step in manager._in_flight
+            for step in inside(manager).in_flight
         ],
         "next step": manager._next_step,
         "epoch": manager._epoch,

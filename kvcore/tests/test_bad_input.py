@@ -42,6 +42,7 @@ from kvcore import (
     errors,
     weak_hash,
 )
+from kvcore.state import inside
 
 from .support import admit, cache, dispatch_all, manager_of, run, state
 
@@ -307,7 +308,7 @@ def test_a_bad_call_says_why_and_changes_nothing(error: type[CacheError], call: 
 def test_the_scene_has_what_it_says():
     manager = Scene().manager
     seen = manager.statistics()
-    assert manager._pool.available == 3
+    assert inside(manager).pool.available == 3
     assert (seen.cached_blocks, seen.requests, seen.steps_in_flight) == (2, 6, 2)
     assert manager.sequence("twin").pending is not None
 
@@ -327,9 +328,9 @@ def test_bad_calls_leave_no_trace_in_what_follows():
         for request in ("twin", "done", "new"):
             manager.free(request)
         manager.allocate("x", range(100, 117))
-    assert used.manager._pool.references == fresh.manager._pool.references
+    assert inside(used.manager).pool.references == inside(fresh.manager).pool.references
     assert used.manager.sequence("x").table == fresh.manager.sequence("x").table
-    assert list(used.manager._pool.index) == list(fresh.manager._pool.index)
+    assert list(inside(used.manager).pool.index) == list(inside(fresh.manager).pool.index)
 
 
 def test_every_error_class_is_provoked():

@@ -12,6 +12,7 @@ import pytest
 
 from kvcore import Batch, BlockManager, ReusePolicy
 from kvcore.batch import build
+from kvcore.state import inside
 
 from .support import cache, dispatch_all, manager_of, run
 
@@ -163,7 +164,7 @@ CHANGES: dict[str, Callable[[BlockManager], object]] = {
     "truncate and append": lambda m: (m.truncate("a", 6), m.append("a", [9] * 9)),
     "free and reset": _reuse,
     "allocate": lambda m: m.allocate("c", range(20)),
-    "complete and fork": lambda m: (m.complete(m._in_flight[0]), m.fork("a", "c"), m.append("a", [1] * 4)),
+    "complete and fork": lambda m: (m.complete(inside(m).in_flight[0]), m.fork("a", "c"), m.append("a", [1] * 4)),
     "dispatch more": lambda m: (m.append("b", [4]), m.dispatch([("b", 1)])),
 }
 

@@ -34,6 +34,7 @@ from kvcore.kernels import (
     paged_attention,
     store_kv,
 )
+from kvcore.state import inside
 from kvcore.storage import DTYPES, KVStorage, StorageConfig
 
 from .test_plan import batch_of
@@ -1225,7 +1226,7 @@ class Engine:
         assert begin == len(out)
 
     def audit(self) -> None:
-        live = [sequence for sequence in self.manager._sequences.values() if sequence.computed]
+        live = [sequence for sequence in inside(self.manager).sequences.values() if sequence.computed]
         width = max(len(sequence.table) for sequence in live)
         tables = [sequence.table + [-1] * (width - len(sequence.table)) for sequence in live]
         expected = [self.tag(sequence.tokens[: at + 1]) for sequence in live for at in range(sequence.computed)]

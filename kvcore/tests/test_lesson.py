@@ -11,6 +11,7 @@ import pytest
 
 from kvcore import BlockManager, OutOfBlocks, ReusePolicy
 from kvcore.batch import build
+from kvcore.state import inside
 
 from .support import admit, cache, cached_order, dispatch_all, free_order, hits, manager_of, references, run
 
@@ -88,14 +89,14 @@ def test_an_active_hit_leaves_the_available_blocks_alone_and_a_cached_hit_takes_
     cache(cached, range(8))
     for manager in (active, cached):
         assert hits(manager, prompt) == 8
-    before = {id(manager): manager._pool.available for manager in (active, cached)}
-    assert active._pool.available == 6 and cached._pool.available == 8
+    before = {id(manager): inside(manager).pool.available for manager in (active, cached)}
+    assert inside(active).pool.available == 6 and inside(cached).pool.available == 8
     for manager in (active, cached):
         manager.allocate("B", prompt)
-    assert before[id(active)] - active._pool.available == 1
-    assert before[id(cached)] - cached._pool.available == 3
-    assert (len(active._pool.free), active._pool.num_cached) == (5, 0)
-    assert (len(cached._pool.free), cached._pool.num_cached) == (5, 0)
+    assert before[id(active)] - inside(active).pool.available == 1
+    assert before[id(cached)] - inside(cached).pool.available == 3
+    assert (len(inside(active).pool.free), inside(active).pool.num_cached) == (5, 0)
+    assert (len(inside(cached).pool.free), inside(cached).pool.num_cached) == (5, 0)
 
 
 # ---- the last block --------------------------------------------------------------------------------------------------
@@ -208,10 +209,10 @@ def test_a_free_block_says_nothing_about_a_hit():
     """Cached blocks count as available and can still be hit; free ones hold nothing that can be."""
     manager = manager_of(4, 4)
     cache(manager, range(4))
-    assert manager._pool.available == 4
+    assert inside(manager).pool.available == 4
     assert hits(manager, range(5)) == 4
     manager.reset()
-    assert manager._pool.available == 4
+    assert inside(manager).pool.available == 4
     assert hits(manager, range(5)) == 0
 
 

@@ -24,6 +24,7 @@ from kvcore import (
     Step,
     weak_hash,
 )
+from kvcore.state import inside
 
 from .support import (
     admit,
@@ -136,7 +137,7 @@ def test_the_earliest_published_of_two_cached_owners_is_hit_whatever_the_order_o
 def test_a_request_takes_blocks_for_all_its_tokens_at_once():
     manager = manager_of(4, 4)
     assert manager.allocate("a", range(13)).table == [0, 1, 2, 3]
-    assert manager._pool.available == 0
+    assert inside(manager).pool.available == 0
 
 
 def test_a_request_that_fits_exactly_is_admitted_and_one_block_more_is_refused():
@@ -174,7 +175,7 @@ def test_hits_on_cached_blocks_cost_one_each():
     manager = manager_of(4, 4)
     manager.allocate("other", [1])
     cache(manager, range(20, 28))
-    assert (manager._pool.available, manager.lookup([*range(20, 28), *range(5)]).num_tokens) == (3, 8)
+    assert (inside(manager).pool.available, manager.lookup([*range(20, 28), *range(5)]).num_tokens) == (3, 8)
     with pytest.raises(OutOfBlocks):
         manager.allocate("b", [*range(20, 28), *range(5)])
     manager.allocate("b", [*range(20, 28), *range(4)])
@@ -269,9 +270,9 @@ def test_a_bad_step_is_told_what_a_step_is():
 def test_dispatch_takes_no_block():
     manager = manager_of(4, 4)
     manager.allocate("a", range(9))
-    available = manager._pool.available
+    available = inside(manager).pool.available
     dispatch_all(manager, "a")
-    assert manager._pool.available == available
+    assert inside(manager).pool.available == available
 
 
 # ---- publishing ------------------------------------------------------------------------------------------------------
@@ -365,7 +366,7 @@ def test_a_fork_shares_every_block_and_takes_none():
     child = manager.sequence("c")
     assert child.table == [0, 1] and child.table is not manager.sequence("p").table
     assert references(manager, [0, 1]) == [2, 2]
-    assert manager._pool.available == 6
+    assert inside(manager).pool.available == 6
     assert (len(child), child.scheduled, child.computed, child.published) == (6, 6, 6, 1)
 
 
@@ -493,9 +494,9 @@ def test_the_source_of_a_copy_in_flight_is_not_handed_out():
     step = dispatch_all(manager, "c")
     manager.free("p")
     manager.free("c")
-    assert manager._pool.available == 0
+    assert inside(manager).pool.available == 0
     manager.complete(step)
-    assert manager._pool.available == 3
+    assert inside(manager).pool.available == 3
     manager.check()
 
 
@@ -727,7 +728,7 @@ def test_rollbacks_leave_a_bounded_trace(bits: int):
         manager.append("a", [number, 2])
         run(manager, "a")
         manager.truncate("a", 1)
-    assert len(list(manager._pool.index.orphans())) <= 2 * 9
+    assert len(list(inside(manager).pool.index.orphans())) <= 2 * 9
     manager.check()
 
 
@@ -773,7 +774,7 @@ def test_a_request_freed_in_flight_keeps_its_blocks_until_the_step_completes():
     step = dispatch_all(manager, "a")
     manager.free("a")
     assert references(manager, table) == [1, 1, 1]
-    assert manager._pool.available == 1
+    assert inside(manager).pool.available == 1
     with pytest.raises(OutOfBlocks):
         manager.allocate("b", range(5))
     assert manager.statistics().requests == 0
@@ -798,10 +799,10 @@ def test_a_request_freed_in_several_steps_comes_back_with_the_last():
     first, second = manager.dispatch([("a", 4)]), manager.dispatch([("a", 4)])
     manager.free("a")
     manager.complete(first)
-    assert manager._pool.available == 2
+    assert inside(manager).pool.available == 2
     assert hits(manager, range(9)) == 4
     manager.complete(second)
-    assert manager._pool.available == 4
+    assert inside(manager).pool.available == 4
     assert hits(manager, range(9)) == 8
 
 
@@ -886,7 +887,7 @@ def test_a_request_that_goes_on_is_given_back_only_what_was_cut():
     assert references(manager, [0, 1, 2]) == [1, 1, 0]
     manager.free("a")
     manager.complete(second)
-    assert manager._pool.available == 8
+    assert inside(manager).pool.available == 8
 
 
 # ---- placeholders ----------------------------------------------------------------------------------------------------
@@ -921,7 +922,7 @@ def test_a_block_is_published_when_its_last_token_is_named_if_that_is_later():
 def test_an_unnamed_token_is_never_part_of_an_identity():
     manager, step = overlapped()
     manager.complete(step)
-    assert list(manager._pool.index) == []
+    assert list(inside(manager).pool.index) == []
     manager.free("a")
     assert cached_order(manager) == []
 
@@ -982,7 +983,7 @@ def test_a_reset_forgets_everything_that_could_be_hit():
     admit(manager, "a", range(20, 25))
     manager.reset()
     assert hits(manager, range(5)) == 0 and hits(manager, range(20, 25)) == 0
-    assert list(manager._pool.index) == []
+    assert list(inside(manager).pool.index) == []
     manager.check()
 
 
@@ -1356,7 +1357,7 @@ def test_every_block_comes_back_in_the_end():
     for request in "ab":
         manager.free(request)
     manager.complete(step)
-    assert manager._pool.available == 8
-    assert manager._pool.references == [0] * 8
+    assert inside(manager).pool.available == 8
+    assert inside(manager).pool.references == [0] * 8
     manager.allocate("all", range(100, 116))
     manager.check()

@@ -8,6 +8,7 @@ import pytest
 
 from kvcore import BlockManager, CacheConfig, OutOfBlocks
 from kvcore.pool import BlockPool
+from kvcore.state import inside
 
 
 def pool_with_cached(num_blocks: int, *blocks: int) -> BlockPool:
@@ -204,7 +205,7 @@ def test_discarded_blocks_are_told_once_before_anybody_gets_them() -> None:
     manager = BlockManager(CacheConfig(num_blocks=6, block_size=2), on_discard=discard)
     evictions = resets = 0
     for number in range(2000):
-        live = list(manager._sequences)
+        live = list(inside(manager).sequences)
         choice = rng.random()
         try:
             if choice < 0.4:
@@ -222,7 +223,7 @@ def test_discarded_blocks_are_told_once_before_anybody_gets_them() -> None:
                 manager.free(rng.choice(live))
         except OutOfBlocks:
             continue
-        pool = manager._pool
+        pool = inside(manager).pool
         active = {block for block in range(6) if pool.references[block]}
         evictions += pool.evictions > 0
         # Whoever holds a block now was given one that was told of, or a hit, whose content is still good.

@@ -68,6 +68,7 @@ def check_cases(kernels: Kernels, profile: str, first: int, end: int) -> None:
         f"{sum(counts.compared.values())} compared bit by bit: {counts.compared}; {counts.accesses} accesses sanitized"
     )
     if report.violation is not None:
+        assert report.case is not None
         pytest.fail(
             f"{report.violation}\nseed {seed}; replay it by python -m fuzz attention --case:\n{report.case.to_json()}",
             pytrace=False,
@@ -87,8 +88,9 @@ def test_the_allocator_and_the_kernels_together(
     made: list[KernelLaw] = []
 
     def laws(configuration: Configuration) -> Sequence[Law]:
-        made.extend(kernel_laws(kernels)(configuration))
-        return made[-1:]
+        own = kernel_laws(kernels)(configuration)
+        made.extend(law for law in own if isinstance(law, KernelLaw))
+        return own
 
     report = run_machine(target_factory, chosen, seed, laws=laws)
     print(

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from kvcore.state import inside
 from properties.operations import (
     Allocate,
     Append,
@@ -134,14 +135,14 @@ class Leaking(KvcoreTarget):
     """Forgets one reference when it frees: the block never comes back."""
 
     def free(self, request: str) -> None:
-        block = self.table(request)[0] if request in self.manager._sequences else 0
+        block = self.table(request)[0] if request in inside(self.manager).sequences else 0
         super().free(request)
-        self.manager._pool.pin((block,))
+        inside(self.manager).pool.pin((block,))
 
 
 class FreeingTwice(KvcoreTarget):
     def free(self, request: str) -> None:
-        if request in self.manager._sequences:
+        if request in inside(self.manager).sequences:
             super().free(request)
 
 
@@ -166,7 +167,7 @@ class Backwards(KvcoreTarget):
 
     def __init__(self, configuration: Configuration) -> None:
         super().__init__(configuration)
-        self.manager._pool.free.reverse()
+        inside(self.manager).pool.free.reverse()
 
 
 class Failing(KvcoreTarget):
@@ -204,7 +205,7 @@ class Generous(KvcoreTarget):
             return 0
 
     def table(self, request: str) -> list[int]:
-        return super().table(request) if request in self.manager._sequences else [0]
+        return super().table(request) if request in inside(self.manager).sequences else [0]
 
 
 # ---- what the laws compare -------------------------------------------------------------------------------------------

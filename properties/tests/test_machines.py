@@ -17,6 +17,7 @@ from hypothesis import Phase, settings
 from hypothesis.database import InMemoryExampleDatabase
 from hypothesis.stateful import run_state_machine_as_test
 
+from kvcore.state import inside
 from properties.machines import (
     PROFILES,
     AllocatorMachine,
@@ -75,16 +76,16 @@ class ForgetsAReference(KvcoreTarget):
 
     def fork(self, request: str, child: str) -> None:
         super().fork(request, child)
-        block = self.manager._sequences[child].table[0]
-        if self.manager._pool.references[block] > 1:
-            self.manager._pool.references[block] -= 1
+        block = inside(self.manager).sequences[child].table[0]
+        if inside(self.manager).pool.references[block] > 1:
+            inside(self.manager).pool.references[block] -= 1
 
 
 class FreesTwice(KvcoreTarget):
     """A double free is accepted."""
 
     def free(self, request: str) -> None:
-        if request in self.manager._sequences:
+        if request in inside(self.manager).sequences:
             super().free(request)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import reference
+from kvcore.state import inside
 from properties.coverage import unchecked
 from properties.laws.bookkeeping import Bookkeeping
 from properties.laws.internals import Internals
@@ -349,7 +350,7 @@ class Backwards(KvcoreTarget):
 
     def __init__(self, configuration: Configuration) -> None:
         super().__init__(configuration)
-        self.manager._pool.free.reverse()
+        inside(self.manager).pool.free.reverse()
 
 
 def test_without_prediction_another_order_of_blocks_is_no_violation() -> None:
@@ -462,7 +463,7 @@ def test_what_was_admitted_without_room_is_charged_with_the_harm_that_it_did() -
                 return 0
 
         def table(self, request: str) -> list[int]:
-            return super().table(request) if request in self.manager._sequences else [0]
+            return super().table(request) if request in inside(self.manager).sequences else [0]
 
     session = session_of(Overbooking, num_blocks=1)
     assert charged(session, Allocate("a", (1,)), Allocate("b", (2,))).id == "EXCLUSIVE"
@@ -533,7 +534,7 @@ def test_each_refusal_is_followed_by_a_walk() -> None:
 def test_what_the_walk_finds_of_the_past_is_found_at_the_next_interval() -> None:
     session = Session(KvcoreTarget(Configuration()), walk_every=3)
     done(session, Lookup((1,)))
-    session.target.manager._pool.references[5] = 1
+    inside(session.target.manager).pool.references[5] = 1
     done(session, Lookup((1,)))
     with pytest.raises(reference.References):
         session.apply(Lookup((1,)))
@@ -554,24 +555,24 @@ def refusing(spoil: Callable[[KvcoreTarget], Any]) -> type[KvcoreTarget]:
 
 
 SPOILT: dict[str, tuple[str, Callable[[KvcoreTarget], Any]]] = {
-    "a block is lost from the free ones": ("CONSERVATION", lambda target: target.manager._pool.free.popleft()),
-    "a block is free twice": ("CONSERVATION", lambda target: target.manager._pool.free.append(7)),
-    "a free block is pinned": ("REFERENCES", lambda target: target.manager._pool.references.__setitem__(7, 1)),
-    "a hit stays pinned": ("REFERENCES", lambda target: target.manager._pool.pin((0,))),
-    "a published block is forgotten": ("OWNERSHIP", lambda target: target.manager._pool.index.remove((0,))),
+    "a block is lost from the free ones": ("CONSERVATION", lambda target: inside(target.manager).pool.free.popleft()),
+    "a block is free twice": ("CONSERVATION", lambda target: inside(target.manager).pool.free.append(7)),
+    "a free block is pinned": ("REFERENCES", lambda target: inside(target.manager).pool.references.__setitem__(7, 1)),
+    "a hit stays pinned": ("REFERENCES", lambda target: inside(target.manager).pool.pin((0,))),
+    "a published block is forgotten": ("OWNERSHIP", lambda target: inside(target.manager).pool.index.remove((0,))),
     "a half admitted request stays": (
         "CONSERVATION",
-        lambda target: target.manager._sequences.__setitem__("half", target.manager._sequences["a"]),
+        lambda target: inside(target.manager).sequences.__setitem__("half", inside(target.manager).sequences["a"]),
     ),
     "the other request has lost its table": (
         "MAPPING",
-        lambda target: target.manager._sequences["a"].table.reverse(),
+        lambda target: inside(target.manager).sequences["a"].table.reverse(),
     ),
     "the other request has lost a count": (
         "ROLLBACK",
-        lambda target: setattr(target.manager._sequences["a"], "computed", 4),
+        lambda target: setattr(inside(target.manager).sequences["a"], "computed", 4),
     ),
-    "the free blocks are in another order": ("EXACT", lambda target: target.manager._pool.free.rotate()),
+    "the free blocks are in another order": ("EXACT", lambda target: inside(target.manager).pool.free.rotate()),
 }
 
 
@@ -583,7 +584,7 @@ def test_a_target_that_changes_something_when_it_refuses_is_caught(how: str) -> 
 
 
 def test_a_block_lost_at_a_refusal_is_missed_also_where_no_queue_is_shown() -> None:
-    class Queueless(refusing(lambda target: target.manager._pool.free.popleft())):  # type: ignore[misc]
+    class Queueless(refusing(lambda target: inside(target.manager).pool.free.popleft())):  # type: ignore[misc]
         def inspect(self) -> Inspection:
             return replace(super().inspect(), free=None, cached=None)
 
@@ -809,7 +810,7 @@ def test_a_large_pool_is_drained_too() -> None:
 
 def test_the_drain_walks_even_where_nothing_was_applied() -> None:
     session = Session(Counting(Configuration()))
-    session.target.manager._pool.references[3] = 1
+    inside(session.target.manager).pool.references[3] = 1
     with pytest.raises(reference.References):
         session.drain()
 
@@ -820,7 +821,7 @@ class Leaking(KvcoreTarget):
     def free(self, request: str) -> None:
         block = self.table(request)[0]
         super().free(request)
-        self.manager._pool.pin((block,))
+        inside(self.manager).pool.pin((block,))
 
 
 def test_a_leak_is_seen_at_once_by_its_reference() -> None:
@@ -839,7 +840,7 @@ def test_a_block_that_is_not_back_when_all_is_drained_is_a_violation_of_release(
             return replace(super().inspect(), free=None, cached=None)
 
     session = done(session_of(Queueless, every=100), *admit("a", PROMPT, 1), Free("a"))
-    session.target.manager._pool.free.popleft()
+    inside(session.target.manager).pool.free.popleft()
     with pytest.raises(reference.Release, match="the core counts 6 free, 1 cached, 1 active"):
         session.drain()
 

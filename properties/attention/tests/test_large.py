@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -258,7 +259,7 @@ def main(name: str, chosen: Sequence[str]) -> None:
     prepare()
     kernels = load_kernels(name)()
     for scenario in chosen or SCENARIOS:
-        property_id, message = outcome(lambda scenario=scenario: SCENARIOS[scenario](kernels))
+        property_id, message = outcome(partial(SCENARIOS[scenario], kernels))
         print(json.dumps([scenario, property_id, message]), flush=True)
 
 
