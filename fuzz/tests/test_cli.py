@@ -307,9 +307,12 @@ def test_a_failure_of_the_harness_ends_with_3(tmp_path: Path) -> None:
 def test_an_interrupted_campaign_ends_with_130_and_keeps_what_it_has(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fuzz", "run", "--engine", "walk", "--budget", "60s", "--out", str(tmp_path)]
     running = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    time.sleep(4)
+    begun = tmp_path / "campaign.json"
+    while not begun.exists() and running.poll() is None:
+        time.sleep(0.1)
+    time.sleep(2)  # it is at work
     running.send_signal(signal.SIGINT)
-    output, _ = running.communicate(timeout=20)
+    output, _ = running.communicate(timeout=60)
     assert running.returncode == 130, output
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert summary["status"] == 130
