@@ -16,7 +16,7 @@ MUTATORS ?= 1
 
 help:
 	@echo "make run     a campaign of about a minute on kvcore (BUDGET=10m for longer)"
-	@echo "make test    lint, types and every test"
+	@echo "make test    lint, types and the tests of the day"
 	@echo "make nightly-suite    the tests that \`make test\` leaves to the night: slow ones, each with another that stands for it"
 	@echo "make bench   the benchmarks, about three minutes"
 	@echo "make gates   compile every shipped kernel for sm_80, sm_90 and sm_100, and compare with docs/generated/gates.json"
