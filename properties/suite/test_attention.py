@@ -40,11 +40,10 @@ def test_poison_is_seen(kernels: Kernels, dtype: str) -> None:
 
 
 def test_paged_attention_is_the_reference_and_keeps_its_bits(kernels: Kernels, profile: str) -> None:
-    """Under the profile `commit` the first half of the cases, in which every axis, dtype, layout and size occurs."""
+    """Under the profile `commit` the first half of the cases: two tests, so that two processes share them."""
     check_cases(kernels, profile, 0, CASES[profile] // 2 if profile == "commit" else CASES[profile])
 
 
-@pytest.mark.nightly
 def test_the_other_half_of_the_commit_profile(kernels: Kernels, profile: str) -> None:
     if profile != "commit":
         pytest.skip("the longer profiles run all of their cases in one test")
