@@ -1,7 +1,4 @@
-"""`audit`: the bugs of the zoo, planted and hunted.
-
-This room may not know: how a bug is planted or found, or what its tables look like.
-"""
+"""`audit`: the bugs of the zoo, planted and hunted."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""`gpu`: the kernels on a CUDA device, checked and measured.
-
-This room may not know: torch, before a command asks for it; what is measured, or how.
-"""
+"""`gpu`: the kernels on a CUDA device, checked and measured."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 A case is drawn by `properties.attention.cases.draw`, as the seeded stream draws it, with Hypothesis choosing; so it
 shrinks towards the first of each choice, and a finding is a case, one line of JSON.
-
-This room may not know: which kernels, fuzz.
 """
 
 from __future__ import annotations
