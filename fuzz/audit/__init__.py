@@ -4,5 +4,7 @@ In: bugs, engines, seeds. Out: what killed each bug, how soon, and how short the
 
 Only the command line imports it.
 
+`audit` does it, `show` makes its tables and its page.
+
 Imports: fuzz.engines, fuzz.findings, fuzz.runs, fuzz.show, fuzz.zoo, properties, reference, rich.
 """

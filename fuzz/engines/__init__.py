@@ -3,7 +3,10 @@
 In: an `Assignment` (a target factory, a seed, a range of units, a clock). Out: a `Tally` of what was done, and the
 first counterexample. `engine.py` says what an engine is, `registry.py` which there are.
 
-Engines know runs, traces and exploration. They know no folder of findings, no campaign and no terminal.
+`walk` draws operations and `swarm` runs episodes of it; `hypothesis` (with `hypothesis_database`), `kernels`,
+`explore`, `trace` and `atheris` are the others. `attention` hunts in kernels alone. `tally` counts what was done.
+
+Campaigns and the audit use this room.
 
 Imports: fuzz.explore, fuzz.runs, fuzz.traces, properties, reference.
 """

@@ -3,7 +3,11 @@
 In: a counterexample as it was found. Out: a shrunk one, its signature (what makes two findings one), its place in a
 folder of findings, and its status against the baseline of what is known.
 
-This room knows runs, and the walk, which shrinking asks for shorter ways to the same fault. It knows no campaign.
+`shrink` (with `candidates`) makes it short, and asks the walk for shorter ways to the same fault. `signature` says what
+makes two findings one, `store` keeps them in a folder (`keep`: for how long), `baseline` knows what was accepted, with
+the `statuses` of that. `as_test` writes a finding as a pytest test.
+
+Campaigns, the audit and the command line use this room.
 
 Imports: fuzz.engines, fuzz.runs, fuzz.show, properties, reference.
 """

@@ -186,3 +186,14 @@ def test_an_import_that_no_head_allows_is_seen(monkeypatch: pytest.MonkeyPatch, 
     assert [target for target in imported("reference.extra") if not covered(target, allowed("reference.extra"))] == [
         "kvcore.pool"
     ]
+
+
+@pytest.mark.parametrize(
+    "room", ["fuzz", "properties", *sorted(rooms().keys() - {"fuzz.cli", "fuzz.gpu", "fuzz.tools", "fuzz.zoo"})]
+)
+def test_a_room_names_each_of_its_files(room: str) -> None:
+    """Whoever opens a folder learns from its first page what each file is for."""
+    head = ast.get_docstring(tree(room)) or ""
+    words = set(re.findall(r"\w+", head.partition("Imports:")[0]))
+    inside = {name.removeprefix(f"{room}.").partition(".")[0] for name in MODULES if name.startswith(f"{room}.")}
+    assert sorted(inside - words - {"__main__", "tests"}) == []

@@ -3,8 +3,11 @@
 In: a file of requests (token blocks, lengths). Out: operations that a small scheduler makes of them, and what came of
 them on a target.
 
-A file is read in any of `formats`; `expand` gives its ids token values; `schedule` plays the engine; `run_trace` drives
-a target, beside the judge or (`bare`) alone. The engine `trace` uses this room.
+`reading` finds a file's format among `formats` (`format` says what each must be) and gives values of `request`.
+`expand` gives their ids token values, `schedule` plays the engine, `run_trace` drives a target, beside the judge or
+(`bare`) alone.
+
+The engine `trace` and the command line use this room.
 
 Imports: properties, reference, numpy.
 """
