@@ -18,7 +18,7 @@ from .histories import Histories
 from .hits import Hits
 from .policy import Policy
 from .release import Release
-from .sequence import Sequence, Span
+from .sequence import Span
 from .stream import Stream
 from .verdicts import Findings
 from .whole_request import ForWholeRequest
@@ -37,10 +37,6 @@ class AdmissionPolicy(Protocol):
 
     def after_allocate(self, due: Due, hit_tokens: int, table: list[int]) -> bool:
         """The request was admitted with `hit_tokens` from the cache and this table. False if nothing follows."""
-        ...
-
-    def due_hits(self, sequence: Sequence) -> list[list[int]]:
-        """For each group, the blocks that a sequence without blocks must hit now; none for any other."""
         ...
 
     def before_append(self, due: Due) -> None: ...

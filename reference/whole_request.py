@@ -65,9 +65,6 @@ class ForWholeRequest:
         sequence = due.sequence
         return self._allocation.admit(sequence, hit_tokens, table, len(sequence.tokens), due.hits)
 
-    def due_hits(self, sequence: Sequence) -> list[list[int]]:
-        return self._hits.due(sequence)
-
     def before_append(self, due: Due) -> None:
         sequence = due.sequence
         table = sequence.tables[0].blocks

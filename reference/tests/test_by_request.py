@@ -371,3 +371,21 @@ def test_of_a_long_block_that_is_published_the_first_tokens_are_shown() -> None:
     judge, dispatched = overwritten()
     complete(judge, dispatched)
     assert said(judge) == [f"FRESHNESS: block 0 of 'a' would be published with {[*range(32)]}; it holds {[7] * 32}"]
+
+
+def test_a_core_without_chunks_is_asked_for_the_rest_of_a_request() -> None:
+    judge = judge_of(chunks=False)
+    allocate(judge, "a", [1, 2, 3, 4, 5])
+    assert judge.before_dispatch([("a", 4)]).skip
+    run(judge, "a")
+    append(judge, "a", [6, 7])
+    assert judge.before_dispatch([("a", 1)]).skip
+    assert not judge.before_dispatch([("a", 2)]).skip
+
+
+def test_a_sequence_and_its_fork_are_of_the_namespace_they_were_asked_for() -> None:
+    judge = judge_of()
+    space = (("salt", "s"),)
+    admit(judge, "a", [1, 2, 3, 4], space)
+    fork(judge, "a", "b")
+    assert [sequence.namespace for sequence in judge.sequences.values()] == [space, space]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from reference import Histories, Judge, Policy
+from reference import Eviction, Histories, Judge, Policy, events
 from reference.groups import FullAttention, SlidingWindow
 
 from .driving import (
@@ -26,6 +26,7 @@ from .driving import (
     truncate,
     wait,
 )
+from .scenes import say, with_prompt
 
 ANEW = ("findings", "events", "accuse", "_findings", "_counts", "changed")
 """What a clone does not take over, by the names that it has in the judge and in its pieces."""
@@ -169,3 +170,14 @@ def test_a_clone_counts_and_finds_for_itself(scene: Callable[[], Judge]) -> None
     other.after_lookup(due, 8, None)
     assert other.events and other.findings
     assert (dict(judge.events), judge.findings) == (before, [])
+
+
+def test_what_happens_to_a_clone_is_counted_and_accused_in_the_clone() -> None:
+    judge = with_prompt()
+    free(judge, "a")
+    other, _ = judge.clone()
+    say(other, "b", [20, 21, 22, 23, 24], 0, [3, 0])  # block 0 goes before block 1, which extends it
+    assert other.events[events.EVICTED] == 1
+    assert Eviction in [type(finding) for finding in other.findings]
+    assert judge.events[events.EVICTED] == 0
+    assert judge.findings == []
