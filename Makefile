@@ -12,12 +12,13 @@ CORES := .venv-cores
 # Processes that try mutants.
 MUTATORS ?= 1
 
-.PHONY: help run test lint unit nightly-suite bench gates gates-3.6 kernel-faults mutants cores clean
+.PHONY: help run test lint unit nightly-suite faults bench gates gates-3.6 kernel-faults mutants cores clean
 
 help:
 	@echo "make run     a campaign of about a minute on kvcore (BUDGET=10m for longer)"
 	@echo "make test    lint, types and the tests of the day"
 	@echo "make nightly-suite    the tests that \`make test\` leaves to the night: slow ones, each with another that stands for it"
+	@echo "make faults  everything that may go wrong, on purpose, and what came of it: docs/generated/faults.md"
 	@echo "make bench   the benchmarks, about three minutes"
 	@echo "make gates   compile every shipped kernel for sm_80, sm_90 and sm_100, and compare with docs/generated/gates.json"
 	@echo "make gates-3.6        only compile them, under Triton 3.6"
@@ -42,6 +43,10 @@ unit: $(INSTALLED)
 
 nightly-suite: $(INSTALLED)
 	$(PYTHON) -m pytest -n $(TESTERS) --maxprocesses 8 -m nightly
+
+# Each fault is a test, too: the quick ones in `make test`, the others in the nightly suite.
+faults: $(INSTALLED)
+	$(PYTHON) -m fuzz.tools.faults --write docs/generated/faults.md
 
 bench: $(INSTALLED)
 	$(PYTHON) -m pytest fuzz/benchmarks --benchmark-only --override-ini addopts="--import-mode=importlib -s"

@@ -1,0 +1,5 @@
+"""`python -m fuzz.tools.faults`."""
+
+from .table import main
+
+main()

@@ -1,0 +1,3 @@
+"""A file that somebody else wrote is hostile or damaged."""
+
+from __future__ import annotations
