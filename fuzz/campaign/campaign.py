@@ -1,7 +1,7 @@
 """A campaign: how it begins, which task is next, who is told what came of each, and the sum.
 
 `Streams` say which range of which stream is hunted, the `Queue` what else there is to do. An `Executor` performs the
-tasks: in this process, on worker processes, or on a cluster. What is found goes to the `Triage`, what dies to the
+tasks: on worker processes, or on a cluster. What is found goes to the `Triage`, what dies to the
 `Crashes`. The `Folder` has room for it all, and the `Journal` says how far it is.
 
 Unit n of a seed is the same everywhere: how far a campaign gets depends on the machine, what it does does not. What a
@@ -13,7 +13,7 @@ The terminal is told what happens through a `Show`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -37,17 +37,15 @@ from .folder import Folder, taken
 from .history import BadHistory, History
 from .journal import Journal
 from .outcome import CampaignResult, Figures
-from .pace import pace_of
+from .pace import Pace
 from .plan import CampaignPlan
+from .probe import Probed, probe
 from .queue import Queue
 from .streams import Streams, streams_of
 from .tasks import Died, Task
 from .triage import KINDS, Tells, Triage
 
 __all__ = ["Campaign", "Show"]
-
-_SHOWN = 0.2
-"""Seconds between figures, while a task is performed in this process."""
 
 _NOTED = 5.0
 """Seconds between notes on disk of how far the campaign is."""
@@ -81,9 +79,11 @@ class Campaign:
         baseline: Path | None = None,
         resume: bool = False,
         command: str = "",
+        probed: Mapping[str, Probed] | None = None,
     ) -> None:
         """clock: where an interruption is raised. executor: makes what the tasks run on (see `worker.executor_of`).
-        now: for dates in findings and history only. command: what repeats the campaign, for people."""
+        now: for dates in findings and history only. command: what repeats the campaign, for people. probed: what is
+        known of its targets already."""
         self.plan = plan
         self.out = out
         self._clock = clock
@@ -92,11 +92,11 @@ class Campaign:
         self._baseline_path = baseline or out / "baseline.json"
         self._resume = resume
         self._executor = executor
+        self._probed = probed
         self.result = CampaignResult(plan, command=command)
         self._folder = Folder(out, self.result.stop, self.result.unsaved.append)
         self._journal = Journal(out, plan)
         self._settled_last = False
-        self._shown = 0.0
 
     def run(self) -> CampaignResult:
         """Run it. Raises Busy, NothingToResume, BadBaseline, BadHistory before anything is done; a folder that cannot
@@ -110,7 +110,7 @@ class Campaign:
                 result.status, result.complaint = HARNESS, f"cannot write to {self.out}: {error}"
                 return result
             interrupted = False
-            workers = self._workers = self._executor(self._folder.spool, self._alive)
+            workers = self._executor(self._folder.spool)
             try:
                 self._loop(workers)
             except KeyboardInterrupt:
@@ -140,7 +140,7 @@ class Campaign:
         self._history = History(out / "history.sqlite")
         self._campaign = self._history.begin(result.to_json(), self._now().isoformat(timespec="seconds"))
         adopted = self._folder.begin(self._campaign)
-        self._checks = checks_of(plan)
+        self._checks = checks_of(plan, self._probed or probe(plan.targets))
         result.unchecked = dict(self._checks.unchecked)
         self._queue = Queue(self._folder.hits)
         folder, queue = self._folder, self._queue
@@ -196,7 +196,7 @@ class Campaign:
     # ---- the loop ----------------------------------------------------------------------------------------------------
 
     def _loop(self, workers: Executor) -> None:
-        self._pace = pace_of(self.plan, self._began)
+        self._pace = Pace(self.plan, self._began)
         noted = said = self._began
         while True:
             self._clock()  # where an interruption is raised
@@ -240,20 +240,11 @@ class Campaign:
         return self._hunting(now) or (now < self._pace.end and bool(lost))
 
     def _hunting(self, now: float) -> bool:
-        return self._streams.open and self._pace.hunting(now, self._streams.owed)
+        return self._streams.open and self._pace.hunting(now)
 
-    def _alive(self, operations: int) -> None:
-        """A task that is performed in this process goes on. Raises KeyboardInterrupt."""
-        self._clock()
-        now = monotonic()
-        if now - self._shown >= _SHOWN:
-            self._shown = now
-            self._show.progress(self._figures(self._workers, now, operations))
-
-    def _figures(self, workers: Executor, now: float, more: int = 0) -> Figures:
-        """more: operations of a task that has not ended."""
+    def _figures(self, workers: Executor, now: float) -> Figures:
         seconds = now - self._began
-        operations, processes = self.result.tally.operations + more, self.plan.processes
+        operations, processes = self.result.tally.operations, self.plan.processes
         return Figures(
             seconds,
             operations,
@@ -326,9 +317,7 @@ class Campaign:
             return
         if result.error:  # the campaign cannot be believed
             assert task.stream is not None
-            self.result.stopped = (
-                f"the harness failed in {self._pace.where} ({task.kind} of {task.stream.name})\n{result.error}"
-            )
+            self.result.stopped = f"the harness failed in a worker ({task.kind} of {task.stream.name})\n{result.error}"
             return
         self.result.tally.merge(result.tally)
         if task.stream is not None and (figures := result.tally.figures.get("trace")):

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from properties.coverage import unchecked
-from properties.operations import REUSES, Configuration
 from properties.target import Capability
-from properties.targets import load
 from reference import Policy
 
 from ..engines.registry import on_kernels
 from .plan import CampaignPlan
+from .probe import Probed
 
 __all__ = ["Checks", "checks_of"]
 
@@ -25,19 +25,19 @@ class Checks:
     unchecked: dict[str, str]
 
 
-def checks_of(plan: CampaignPlan) -> Checks:
-    """Makes each target under each configuration. A property is checked if any of these sessions checks it."""
+def checks_of(plan: CampaignPlan, probed: Mapping[str, Probed]) -> Checks:
+    """A property is checked if any of the targets' sessions checks it, under any configuration. probed: by target."""
     capabilities: frozenset[Capability] = frozenset()
     reasons: list[dict[str, str]] = []
     policies: list[Policy] = []
     with_kernels = bool(plan.kernels) and on_kernels(name for name, share in plan.engines.items() if share > 0)
     for target in plan.targets:
-        factory = load(target)
+        known = probed[target]
         for variant in plan.configurations:
-            judging = variant.judging()
-            session = judging.session(factory, Configuration())
-            capabilities |= session.capabilities
-            reasons.append(unchecked(session.capabilities, session.judge.policy, with_kernels))
-            policies += [judging.session(factory, Configuration(reuse=reuse)).judge.policy for reuse in REUSES]
+            able = known.outside if variant.outside else known.inside
+            capabilities |= able
+            if known.policy is not None:
+                reasons.append(unchecked(able, known.policy, with_kernels))
+            policies += known.policies
     nowhere = {name: reason for name, reason in reasons[0].items() if all(name in each for each in reasons)}
     return Checks(capabilities, policies, nowhere)

@@ -17,12 +17,12 @@ from reference import Crash
 
 from ..findings.signature import Symptom, signature_of
 from ..findings.store import Finding
+from ..runs.recording import operations_in
 from ..runs.replayed import FATAL
-from ..runs.values import Counterexample
+from ..runs.values import Counterexample, versions
 from .executor import REPLAYS
 from .folder import Folder, forget
 from .queue import Queue
-from .recording import recorded
 from .tasks import Died, Stream, Task
 
 __all__ = ["Crashes"]
@@ -179,3 +179,24 @@ class Crashes:
         forget(death.hit)
         forget(death.file)
         forget(death.reproduced)
+
+
+def recorded(path: Path, stream: Stream, unit: int, message: str) -> Counterexample:
+    """What the process was doing when it died: the operations in `path`, the last of them at fault, if there is one."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    configuration, operations = operations_in(text)
+    return Counterexample(
+        configuration,
+        tuple(operations),
+        stream.target,
+        property_id=Crash.id,
+        message=message,
+        at=max(0, len(operations) - 1),
+        judging=stream.judging,
+        engine=stream.engine,
+        seed=f"{stream.seed}/{unit}",
+        versions=versions(),
+    )

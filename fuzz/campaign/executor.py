@@ -1,6 +1,7 @@
 """What a campaign asks of whatever runs its tasks, and what it is given back.
 
-`in_process`, `supervisor` and `cluster` each have an executor: this process, worker processes here, actors on a Ray.
+`supervisor` and `cluster` each have an executor: worker processes here, and actors on a Ray. There is none in this
+process, on purpose: what a target does to its process must not happen to the one whose exit status people act on.
 """
 
 from __future__ import annotations
@@ -105,13 +106,11 @@ class Executor(Protocol):
         """Begin with it. Only while something is idle."""
 
     def events(self, timeout: float) -> Sequence[Done | Died]:
-        """What has happened since; waits for something for at most `timeout` seconds, or, in this process, until the
-        task has ended."""
+        """What has happened since; waits for something for at most `timeout` seconds."""
 
     def close(self, patience: float = 0.0) -> None:
         """End all: the idle at once, the others after `patience` seconds."""
 
 
-Making = Callable[[Path, Callable[[int], None]], Executor]
-"""Makes an executor. The path is a folder in which its processes say what they are at. What performs tasks in this very
-process calls the function meanwhile, with the operations of its task so far (see `InProcess`)."""
+Making = Callable[[Path], Executor]
+"""Makes an executor. The path is a folder in which its processes say what they are at."""

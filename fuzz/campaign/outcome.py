@@ -140,7 +140,6 @@ class CampaignResult:
             "targets": list(plan.targets),
             "seed": plan.seed,
             "profile": plan.profile,
-            "in_process": plan.in_process,
             "workers": plan.processes,
             "budget_seconds": plan.budget,
             "seconds": round(self.seconds, 3),

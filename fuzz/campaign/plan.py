@@ -19,7 +19,7 @@ from ..runs.values import Judging
 __all__ = ["CampaignPlan", "Variant", "without_password"]
 
 _ROUND = 5.0
-"""Seconds in which each stream has a turn, where this process alone takes turns."""
+"""Seconds in which each stream has a turn, where one worker takes turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,7 @@ class CampaignPlan:
     engines: by name, the part of the time that each gets. properties: those whose violations count. workers: 0 for one
     a core. devices: a value of CUDA_VISIBLE_DEVICES for each worker; then one worker for each. hang: how long a worker
     may say nothing. database: a folder or a Redis (redis://host:port/0) in which Hypothesis keeps what it finds, for
-    all workers; "": none. max_findings: so many new ones end the campaign; 0: its budget alone does. in_process: no
-    worker processes; all is done in this one.
+    all workers; "": none. max_findings: so many new ones end the campaign; 0: its budget alone does.
     """
 
     name: str = "custom"
@@ -75,17 +74,16 @@ class CampaignPlan:
     max_states: int = 3000
     max_findings: int = 0
     keep: Keep = Keep()
-    in_process: bool = False
 
     @property
     def processes(self) -> int:
-        return 1 if self.in_process else len(self.devices) or self.workers or os.cpu_count() or 1
+        return len(self.devices) or self.workers or os.cpu_count() or 1
 
     @property
     def round(self) -> float:
-        """Seconds in which each stream has a turn of its part, where this process alone takes turns; 0 where workers
-        have turns of a few seconds each."""
-        return min(_ROUND, self.budget / 2) if self.in_process else 0.0
+        """Seconds in which each stream has a turn of its part, where one worker takes turns; 0 where several have turns
+        of a few seconds each."""
+        return min(_ROUND, self.budget / 2) if self.processes == 1 else 0.0
 
     def to_json(self) -> dict[str, Any]:
         """For files, which others may read: without the database's password."""

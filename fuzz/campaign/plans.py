@@ -60,6 +60,8 @@ def plan_of(data: Mapping[str, Any]) -> CampaignPlan:
 def _plan(data: Mapping[str, Any], plan: CampaignPlan) -> CampaignPlan:
     changes: dict[str, Any] = {}
     for key, value in data.items():
+        if key in _GONE:
+            continue
         if key not in _KEYS:
             raise BadPlan(f"there is no {key!r}; known are {', '.join(_KEYS)}")
         changes[key] = _KEYS[key](key, value)
@@ -75,8 +77,6 @@ def checked(plan: CampaignPlan) -> CampaignPlan:
             raise BadPlan(f"{missing}, or leave it out of [engines]")
     if "://" in plan.database and find_spec("redis") is None:
         raise BadPlan("a database in a Redis is an extra: pip install 'kvcore[redis]', or give a folder, or none")
-    if plan.in_process and (plan.devices or plan.workers > 1):
-        raise BadPlan("in_process is without workers: leave out workers and devices, or in_process")
     if not streams_of(plan):
         raise BadPlan(f"no engine has a part of the time; give one of {', '.join(ENGINES)} a number above 0")
     return plan
@@ -117,12 +117,6 @@ def _database(key: str, value: Any) -> str:
         if not known:
             raise BadPlan(f"{key} = {without_password(name)!r}; give redis://host:port/0, or a folder")
     return name
-
-
-def _truth(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise BadPlan(f"{key} = {value!r} is not true or false")
-    return value
 
 
 def _number(key: str, value: Any) -> int:
@@ -222,9 +216,12 @@ _KEYS: dict[str, Any] = {
     "memory": _size,
     "max_states": _number,
     "max_findings": _number,
-    "in_process": _truth,
     "keep": lambda key, value: _table(Keep, key, value),
 }
+
+
+_GONE = ("in_process",)
+"""Keys of older files that say nothing any more: targets always run in processes of their own."""
 
 
 def overruled(plan: CampaignPlan, changes: Mapping[str, Any]) -> CampaignPlan:

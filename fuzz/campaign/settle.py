@@ -21,9 +21,9 @@ from properties.targets import load
 from reference import Release
 
 from ..findings.shrink import shrink, slipped
+from ..findings.shrink_crash import shrunk_crash
 from ..findings.signature import Symptom, signature_of, symptom_of
 from ..runs.counterexample import read
-from ..runs.forked import Deaths, forked
 from ..runs.isolated import INTERPRETED, replayed
 from ..runs.perform import LONG, Run, perform
 from ..runs.values import Counterexample
@@ -159,25 +159,7 @@ def reduce(task: Task, result: TaskResult, says: Says) -> None:
     """Shrink what takes its process along, each candidate in a process forked for it. Nothing is settled if it does not
     die there."""
     found = read(Path(task.path))
-    factory = load(found.target)
-    says.say(task.number, 0, 0)
-    status, begun, _ = forked(factory, found.configuration, found.operations, found.judging, strict=True, drain=True)
-    if not status or not begun:
-        return
-    deaths = Deaths(status, found.message)
-    shrunk = shrink(
-        found,
-        factory,
-        clock=monotonic,
-        seconds=task.seconds,
-        episodes=0,
-        progress=lambda *_: says.say(task.number, 0, 0),
-        perform=deaths,
-    )
-    best, count = shrunk.counterexample, 0
-    for _ in range(REPLAYS):
-        run = deaths(factory, best.configuration, best.operations, best.judging, strict=True)
-        count += run.violation is not None
-        says.say(task.number, 0, 0)
-    symptom = symptom_of(best, shrunk=shrunk.finished)
-    result.settled = Settled(best, symptom, count, REPLAYS, found, "", shrunk.finished)
+    shrunk = shrunk_crash(found, load(found.target), task.seconds, lambda: says.say(task.number, 0, 0), REPLAYS)
+    if shrunk is not None:
+        best, count, finished = shrunk
+        result.settled = Settled(best, symptom_of(best, shrunk=finished), count, REPLAYS, found, "", finished)

@@ -14,7 +14,7 @@ from typing import Protocol
 from ..runs.counterexample import Unreadable, read
 from ..runs.values import Counterexample
 
-__all__ = ["Says", "Spool", "unsettled"]
+__all__ = ["Says", "Spool", "output_of", "unsettled"]
 
 _SIZE = 512
 """Bytes: written in full once, so that later lines need no new room on a full disk."""
@@ -53,6 +53,11 @@ class Spool:
         except (OSError, ValueError):
             return {}
         return data if isinstance(data, dict) else {}
+
+
+def output_of(spool: Path) -> Path:
+    """Where what a process prints goes, beside its line in `spool`."""
+    return spool.with_suffix(".out")
 
 
 def unsettled(path: Path) -> Counterexample | None:

@@ -114,11 +114,6 @@ class Streams:
         """Is there anything left to hunt?"""
         return any(one.ready for one in self._streams)
 
-    @property
-    def owed(self) -> bool:
-        """Is there a stream that has not had its first turn?"""
-        return any(one.ready and not one.spent for one in self._streams)
-
     def next(self, left: float) -> Range:
         """What is hunted now, with `left` seconds to go. Only while something is `open`. O(streams)."""
         one = min((one for one in self._streams if one.ready), key=lambda each: each.spent / each.share)

@@ -5,13 +5,14 @@
         for event in workers.events(0.2): ...      # Done(task, result) or Died(task, how, unit, operations)
 
 A worker that was killed, ran out of memory, lost its device or did not say a word for too long is an event with the
-unit that it was at. Its place gets a new process, at once the first time, later and later if they keep dying before
+unit that it was at, and the last that its process wrote. What it writes goes to a file, which is kept short. Its place gets a new process, at once the first time, later and later if they keep dying before
 they have done anything. What a process does with its tasks is given as its `main`.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,15 +23,25 @@ from pathlib import Path
 from typing import Any
 
 from ..engines.engine import Clock
+from ..runs.processes import WHERE, ended
 from .executor import BACK_OFF, Done
-from .spool import Spool
-from .tasks import LOST_DEVICE, OUT_OF_MEMORY, Died, Task
+from .spool import Spool, output_of
+from .tasks import Died, Task
 
 __all__ = ["Main", "Workers"]
 
 Main = Callable[[Any, str, int, str], None]
 """What a process does: with its connection, its spool, the bytes that it may write to, and its device."""
 
+
+_SAYING = 0.3
+"""Seconds in which a process that hangs may say where."""
+
+_WRITTEN = 8 << 20
+"""Bytes of output after which a process's file is emptied: it may print without end."""
+
+_LAST_WORDS = 4096
+"""Bytes of output that are kept of a process that has died."""
 
 _RENEWED = 400
 """Tasks after which a process is replaced by a new one: libraries keep a little of everything that they ever ran, and a
@@ -52,6 +63,7 @@ class _Place:
     spoken: float = 0.0
     deaths: int = 0
     done: int = 0
+    written: int = 0
     not_before: float = 0.0
 
 
@@ -153,6 +165,8 @@ class Workers:
         found: list[Done | Died] = []
         now = self._clock()
         for place in busy:
+            _emptied(place)
+        for place in busy:
             assert place.process is not None and place.connection is not None
             result = None
             if place.connection in ready:
@@ -166,12 +180,15 @@ class Workers:
                 continue
             if not place.process.is_alive():
                 place.process.join()
-                found += self._bury(place, _ended(place.process.exitcode))
+                found += self._bury(place, ended(place.process.exitcode))
             elif place.task is not None:
                 word = self._word(place)
                 if word != place.word:
                     place.word, place.spoken = word, now
                 elif now - place.spoken > self._hang:
+                    with suppress(OSError):
+                        os.kill(place.process.pid or 0, WHERE)
+                    place.process.join(_SAYING)
                     place.process.kill()
                     place.process.join()
                     found += self._bury(place, f"hung: not a word for {self._hang:g} seconds")
@@ -208,7 +225,7 @@ class Workers:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        place.process, place.connection, place.task, place.done = process, ours, None, 0
+        place.process, place.connection, place.task, place.done, place.written = process, ours, None, 0, 0
 
     def _word(self, place: _Place) -> tuple[int, ...]:
         word = Spool.read(place.spool)
@@ -228,17 +245,28 @@ class Workers:
             return []
         spent = self._clock() - place.since
         self._busy += spent
-        return [Died(task, how, word["unit"] if begun else -1, word["operations"] if begun else 0, spent, pid)]
+        unit, operations = (word["unit"], word["operations"]) if begun else (-1, 0)
+        return [Died(task, how, unit, operations, spent, pid, said=_last_words(place))]
 
 
-def _ended(status: int | None) -> str:
-    if status == OUT_OF_MEMORY:
-        return "ran out of memory"
-    if status == LOST_DEVICE:
-        return "lost its device: a CUDA error"
-    if status is not None and status < 0:
-        try:
-            return f"was killed by {signal.Signals(-status).name}"
-        except ValueError:
-            return f"was killed by signal {-status}"
-    return f"ended by itself with status {status}"
+def _emptied(place: _Place) -> None:
+    """Its output, if it is long. The file is open for appending in the process: what it writes next is at the start."""
+    with suppress(OSError):
+        output = output_of(place.spool)
+        if (size := output.stat().st_size) > _WRITTEN:
+            os.truncate(output, 0)
+            place.written += size
+
+
+def _last_words(place: _Place) -> str:
+    """The last that its process wrote."""
+    try:
+        with output_of(place.spool).open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LAST_WORDS))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    if place.written:
+        text = f"(it wrote {place.written + size:,} bytes; the last are these)\n{text}"
+    return text

@@ -10,10 +10,7 @@ from dataclasses import dataclass
 from ..engines.walk import Limits
 from ..runs.values import Judging
 
-__all__ = ["LOST_DEVICE", "OUT_OF_MEMORY", "Died", "LostDevice", "Stream", "Task"]
-
-OUT_OF_MEMORY, LOST_DEVICE = 71, 70
-"""Exit statuses of a worker process."""
+__all__ = ["Died", "LostDevice", "Stream", "Task"]
 
 
 class LostDevice(Exception):
@@ -75,7 +72,7 @@ class Task:
 class Died:
     """A worker died of a task, or had to be ended. how: a sentence's rest, without numbers that change from run to run.
     unit, operations: what it had begun, and how many of this task it had done; unit is -1 if it had begun nothing.
-    lost: it went with its machine, which says nothing of the task."""
+    lost: it went with its machine, which says nothing of the task. said: the last that its process wrote."""
 
     task: Task
     how: str
@@ -84,3 +81,4 @@ class Died:
     seconds: float
     pid: int
     lost: bool = False
+    said: str = ""

@@ -19,16 +19,15 @@ from typing import Any
 
 from properties.targets import load
 
-from ..runs.processes import follow_parent
+from ..runs.processes import LOST_DEVICE, OUT_OF_MEMORY, follow_parent, limit_memory
+from ..runs.recording import recording
 from . import settle
 from .executor import Executor, Making, TaskResult
 from .hunt import Hunter
-from .in_process import InProcess
 from .plan import CampaignPlan
-from .recording import recording
-from .spool import Says, Spool
+from .spool import Says, Spool, output_of
 from .supervisor import Workers
-from .tasks import LOST_DEVICE, OUT_OF_MEMORY, LostDevice, Task
+from .tasks import LostDevice, Task
 
 __all__ = ["Worker", "executor_of", "main", "perform_task", "supervised"]
 
@@ -85,22 +84,16 @@ def _lost(error: BaseException | None) -> bool:
     return False
 
 
-def _limit(memory: int) -> None:
-    import resource
-
-    # Of memory that a process writes to; address space alone is no matter, and CUDA reserves a great deal of it.
-    if memory:
-        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, hard))
-
-
 def main(connection: Any, spool: str, memory: int, device: str) -> None:
     """A worker process: takes tasks from `connection` and gives results until there are no more."""
     follow_parent()
+    _write_to(output_of(Path(spool)))
+    say_where()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if device:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
-    _limit(memory)
+    limit_memory(memory)
+    process = os.getpid()
     worker, says = Worker(f"CUDA device {device}" if device else ""), Spool(Path(spool))
     while True:
         try:
@@ -110,7 +103,10 @@ def main(connection: Any, spool: str, memory: int, device: str) -> None:
         if task is None:
             return
         try:
-            connection.send(worker.perform(task, says))
+            result = worker.perform(task, says)
+            if os.getpid() != process:
+                os._exit(0)  # the target has forked, and this is the other one
+            connection.send(result)
         except MemoryError:
             os._exit(OUT_OF_MEMORY)
         except LostDevice as error:
@@ -118,6 +114,17 @@ def main(connection: Any, spool: str, memory: int, device: str) -> None:
             os._exit(LOST_DEVICE)
         except (BrokenPipeError, ConnectionResetError):
             return
+
+
+def _write_to(output: Path) -> None:
+    """What this process prints, and what it says when it dies, goes to this file."""
+    try:
+        file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    except OSError:
+        file = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
 
 
 def supervised(
@@ -128,11 +135,9 @@ def supervised(
 
 
 def executor_of(plan: CampaignPlan) -> Making:
-    """What a plan runs on where it is of this machine: this process, or worker processes."""
+    """What a plan runs on where it is of this machine: worker processes."""
 
-    def make(spool: Path, alive: Callable[[int], None]) -> Executor:
-        if plan.in_process:
-            return InProcess(alive, Worker().perform)
+    def make(spool: Path) -> Executor:
         return supervised(spool, plan.processes, memory=plan.memory, hang=plan.hang, devices=plan.devices)
 
     return make

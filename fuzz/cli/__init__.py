@@ -8,15 +8,15 @@ harness itself failed, 4 nothing was executed, 5 only known findings, 130 interr
 
 The commands read arguments, show progress, and pick the exit status.
 
-Imports: fuzz, properties, reference, rich, typer.
+Imports: fuzz, properties, reference, click, rich, typer.
 """
 
 from __future__ import annotations
 
-import sys
-
 import typer
+from click.exceptions import Abort, ClickException, Exit
 
+from ..runs import guard
 from ..runs.status import HARNESS, INTERRUPTED
 from . import attention, audit, compare, explore, folder, gpu, replay, run, trace
 from .common import complaints
@@ -55,15 +55,21 @@ app.command()(gpu.gpu)
 
 
 def main() -> None:
-    """Run the command line; turns whatever else goes wrong into an exit status with a sentence."""
+    """Run the command line; turns whatever else goes wrong into an exit status with a sentence. Never returns: a thread
+    that a target has left behind does not keep the process."""
+    guard.begin()
     try:
         app(standalone_mode=True)
+    except SystemExit as end:
+        if not isinstance(end.__context__, (Exit, ClickException, Abort)):
+            raise  # a target's own: it has ended the process, and the guard says so
+        guard.signed_off(end.code if isinstance(end.code, int) else HARNESS)
     except KeyboardInterrupt:
         complaints.print("interrupted")
-        sys.exit(INTERRUPTED)
+        guard.signed_off(INTERRUPTED)
     except Exception:
         complaints.print_exception(show_locals=False)
         complaints.print(
             "[bold red]the harness itself failed[/]: this is a defect here, not in the target; please report it"
         )
-        sys.exit(HARNESS)
+        guard.signed_off(HARNESS)

@@ -37,6 +37,6 @@ def again(name: str, flags: Mapping[str, Any], plan: CampaignPlan, ray: Sequence
     words += ray
     for variant in flags.get("configurations") or ():
         words += ["--outside"] * variant.outside + ["--safety"] * (not variant.exact)
-    if "devices" not in flags and not plan.in_process:  # one worker without a name would be none, but this process
-        words += ["--workers", str(plan.processes if name or plan.processes > 1 else 0)]
+    if "devices" not in flags:
+        words += ["--workers", str(plan.processes)]
     return shlex.join([*words, "--budget", f"{plan.budget:g}s", "--seed", plan.seed])

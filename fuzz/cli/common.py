@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import ExitStack
 from datetime import datetime
 from enum import Enum
 from importlib.util import find_spec
@@ -18,10 +19,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from properties.operations import Configuration
-from properties.target import Capability, TargetFactory
+from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 
+from ..runs.guard import record_to
 from ..runs.quantities import bytes_of, seconds_of
+from ..runs.recording import recording
 from ..runs.status import USAGE
 from ..runs.values import Counterexample, kernel_laws
 from ..show.timeline import describe
@@ -87,7 +90,12 @@ def factory_of(target: str) -> TargetFactory:
         factory(Configuration())
     except (UnknownTarget, ImportError) as error:
         usage(str(error))
+    if (path := record_to()) is not None:  # this process died of it, and does the same again
+        factory = _recordings.enter_context(recording(path, factory))
     return factory
+
+
+_recordings = ExitStack()
 
 
 def duration(text: str) -> float:
@@ -98,12 +106,10 @@ def duration(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is not a time; give seconds or 45s, 10m, 2h, from 0 on") from None
 
 
-def kernels_of(name: str, targets: Sequence[str] = ()) -> str:
-    """The kernels to run steps on: "" for "none", and for "auto" where torch or Triton is not installed, or one of
-    `targets` does not show what to run."""
-    if name == "none":
-        return ""
-    if name == "auto" and any(Capability.BATCH not in factory_of(one)(Configuration()).capabilities for one in targets):
+def kernels_of(name: str, shown: bool = True) -> str:
+    """The kernels to run steps on: "" for "none", and for "auto" where torch or Triton is not installed, or where not
+    every target shows its steps."""
+    if name == "none" or (name == "auto" and not shown):
         return ""
     missing = [package for package in ("torch", "triton") if find_spec(package) is None]
     if name == "auto":

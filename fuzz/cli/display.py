@@ -37,7 +37,6 @@ class Display:
     def __init__(self, budget: float) -> None:
         self._said = 0.0
         self._budget = budget
-        self._in_process = False
         self._bar = Progress(
             BarColumn(bar_width=24),
             TextColumn("{task.fields[line]}"),
@@ -56,15 +55,14 @@ class Display:
         self._bar.stop()
 
     def began(self, plan: CampaignPlan, adopted: int) -> None:
-        self._in_process = plan.in_process
         if adopted:
             self.said(f"{adopted} hits of an earlier campaign that was cut short are settled first")
 
     def progress(self, figures: Figures) -> None:
         found = f"{figures.findings} found" if figures.findings else "clean"
-        where = "" if self._in_process else f"{figures.workers} workers {figures.busy:.0%} busy  "
         line = (
-            f"{figures.operations:>13,} checked operations  {figures.rate:>8,.0f}/s  {where}"
+            f"{figures.operations:>13,} checked operations  {figures.rate:>8,.0f}/s  "
+            f"{_workers(figures.workers)} {figures.busy:.0%} busy  "
             f"[{'red' if figures.findings else 'green'}]{found}[/]"
         )
         doing = ", ".join(figures.engines)
@@ -97,12 +95,16 @@ class Display:
         console.print(escape(text), soft_wrap=True)
 
 
+def _workers(count: int, kind: str = "") -> str:
+    return f"{count} {kind}worker{'' if count == 1 else 's'}"
+
+
 def announce(plan: CampaignPlan, ray: bool) -> None:
     """What begins now: the campaign's name, where it runs, and its seed."""
     engines = ", ".join(
         engine for engine, share in plan.engines.items() if share and (plan.kernels or not engine_of(engine).kernels)
     )
-    where = "in this process" if plan.in_process else f"on {plan.processes} {'Ray ' if ray else ''}workers"
+    where = f"on {_workers(plan.processes, 'Ray ' if ray else '')}"
     console.print(
         f"Campaign [bold]{escape(plan.name)}[/] on {escape(', '.join(plan.targets))}: {engines} {where} for "
         f"{plan.budget:g} s, seed {escape(plan.seed)}",
@@ -113,9 +115,8 @@ def announce(plan: CampaignPlan, ray: bool) -> None:
 def summarize(result: CampaignResult, out: Path) -> None:
     """What ran, what was checked and met, what was found, and where it is."""
     summary = result.to_json()
-    alone = result.plan.in_process
-    show_engines(summary, "seconds" if alone else "worker seconds")
-    where = "" if alone else f" on {summary['workers']} workers, {summary['busy']:.0%} busy"
+    show_engines(summary, "worker seconds")
+    where = f" on {_workers(summary['workers'])}, {summary['busy']:.0%} busy"
     console.print(
         f"{summary['operations']:,} checked operations in {summary['seconds']:.1f} s{where}; seed "
         f"{escape(summary['seed'])}",

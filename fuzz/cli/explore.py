@@ -21,6 +21,7 @@ from ..explore.search import Explored, Plan
 from ..explore.search import explore as explore_space
 from ..explore.space import KINDS, BadSpace, Space
 from ..explore.store import CannotResume
+from ..runs.guard import about, beat
 from ..runs.status import CLEAN, HARNESS
 from ..runs.values import Judging
 from .common import (
@@ -68,6 +69,7 @@ class _Depths:
         self._bar.stop()
 
     def __call__(self, figures: Explored, done: int, total: int) -> None:
+        beat()
         if self._first is None:
             self._first = figures.transitions  # those of an earlier run took no time now
         now = time.monotonic()
@@ -139,6 +141,16 @@ def explore(
 
       python -m fuzz explore --target my_package.adapter:make --outside --max-depth 6
     """
+    about(
+        {
+            "target": target,
+            "outside": outside,
+            "exact": not safety,
+            "engine": "explore",
+            "out": str(out),
+            "json": as_json,
+        }
+    )
     factory = factory_of(target)
     try:
         configuration = Configuration(

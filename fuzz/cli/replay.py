@@ -17,6 +17,7 @@ from properties.target import TargetFactory
 from ..findings.shrink import shrink
 from ..runs.bisect import bisected
 from ..runs.counterexample import Unreadable, read, write
+from ..runs.guard import about, beat
 from ..runs.perform import Run, perform
 from ..runs.status import CLEAN, NOTHING, VIOLATION
 from ..runs.values import Counterexample, versions
@@ -66,16 +67,31 @@ def replay(
     except Unreadable as error:
         usage(str(error))
     name = target or stored.target
+    about(
+        {
+            "target": name,
+            "outside": stored.judging.outside,
+            "exact": stored.judging.exact,
+            "kernels": stored.judging.kernels,
+            "engine": stored.engine,
+            "seed": stored.seed,
+            "file": file.name,
+            "expected": stored.property_id,
+            "json": as_json,
+            "least": str(least) if least is not None else "",
+            "shrink_seconds": duration(budget) if least is not None else 0,
+        }
+    )
     factory = factory_of(name)
     timeline = Timeline(f"{file.name} on {name}: {stored.configuration}", drain_from=len(stored.operations))
 
     def watch(run: Run, operation: Operation) -> None:
-        timeline.add(run.session, operation, run.outcomes[-1] if run.outcomes else None)
+        beat()
+        if not silent:
+            timeline.add(run.session, operation, run.outcomes[-1] if run.outcomes else None)
 
     silent = quiet and not as_json
-    result = perform(
-        factory, stored.configuration, stored.operations, stored.judging, strict=True, watch=None if silent else watch
-    )
+    result = perform(factory, stored.configuration, stored.operations, stored.judging, strict=True, watch=watch)
     if not silent:
         last = result.outcomes[-1] if result.outcomes else None
         broken = result.violation is not None and result.at < len(result.operations)
@@ -123,12 +139,17 @@ def replay(
 def _shrink_to(path: Path, stored: Counterexample, factory: TargetFactory, name: str, seconds: float) -> None:
     """Write the fewest operations of `stored` that still fail to `path`, and say them."""
     with console.status("shrinking") as status:
+
+        def progress(left: int, tried: int) -> None:
+            beat()
+            status.update(f"shrinking: {left} operations left, {tried} replays")
+
         shrunk = shrink(
             replace(stored, target=name, versions=versions()),
             factory,
             clock=time.monotonic,
             seconds=seconds,
-            progress=lambda left, tried: status.update(f"shrinking: {left} operations left, {tried} replays"),
+            progress=progress,
         )
     write(shrunk.counterexample, path)
     show_counterexample(shrunk.counterexample)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from enum import Enum
@@ -16,6 +16,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
+from properties.target import Capability
+
 from ..campaign.campaign import Campaign
 from ..campaign.cluster import NoCluster, NoRay, RayWorkers, connected
 from ..campaign.executor import Executor, Making
@@ -25,6 +27,7 @@ from ..campaign.journal import NothingToResume, journal_of
 from ..campaign.outcome import CampaignResult
 from ..campaign.plan import CampaignPlan, Variant
 from ..campaign.plans import READY, BadPlan, overruled, plan_of, properties_of, ready
+from ..campaign.probe import Probed, probe
 from ..campaign.worker import executor_of, supervised
 from ..engines.registry import ENGINES, UnknownEngine, described, engine_of, on_kernels, shares
 from ..findings.baseline import BadBaseline
@@ -38,7 +41,6 @@ from .common import (
     complaints,
     console,
     duration,
-    factory_of,
     kernels_of,
     memory_of,
     now,
@@ -104,14 +106,14 @@ def run(
     workers: Annotated[
         int,
         typer.Option(
-            min=0, help="Processes, supervised; 0: one for each core. 1 without --campaign: none, all in this process."
+            min=0, help="Processes, supervised; 0: one for each core. Without, what the campaign's file says, or 1."
         ),
     ] = 1,
     devices: Annotated[str, typer.Option(help="One worker for each of these CUDA devices, with commas: 0,1,2,3.")] = "",
     properties: Annotated[str, typer.Option(help="Only violations of these count, with commas; all by default.")] = "",
-    memory: Annotated[str, typer.Option(help="With workers: what one may write to: 4GiB; 0: no limit.")] = "",
+    memory: Annotated[str, typer.Option(help="Memory that a worker may write to: 4GiB; 0: no limit.")] = "",
     hang: Annotated[
-        str, typer.Option(help="With workers: one that says nothing for so long is ended and is a finding.")
+        str, typer.Option(help="A worker that says nothing for so long (2m) is ended, and that is a finding.")
     ] = "",
     ray_address: Annotated[
         str,
@@ -136,8 +138,8 @@ def run(
 ) -> None:
     """Run a campaign: engines take turns on the target, every property is checked after every operation.
 
-    All in this process; with --campaign or several --workers, on worker processes under supervision, and with --engine
-    ray on a cluster. One seed does the same operations in each; docs/campaigns.md.
+    The target runs in worker processes under supervision, or with --engine ray on a cluster, never in this one: what it
+    does to its process is a finding. One seed does the same operations wherever it runs; docs/campaigns.md.
 
     Exit status: 0 clean, 1 a new finding, 2 usage, 3 the harness failed, 4 nothing executed, 5 only known findings, 130
     interrupted.
@@ -163,8 +165,8 @@ def run(
     given = _given(context)
     on_ray = _RAY in (engine or ())
     engines = _engines(engine or ())
-    in_process = not (name or resume or devices or on_ray or workers != 1)
-    _refuse(given, on_ray, in_process)
+    if not on_ray and (wrong := given & {"ray_address", "ray_gpus"}):
+        usage(f"--{min(wrong).replace('_', '-')} says where --engine ray has its workers; give that too")
     budget_seconds = duration(budget)
     flags: dict[str, Any] = {
         "targets": tuple(part.strip() for part in target.split(",")),
@@ -187,8 +189,6 @@ def run(
     chosen = {_NAMES.get(flag, flag) for flag in given}
     if not engines:
         chosen.discard("engines")
-    for one in flags["targets"] if "target" in given or not (name or resume) else ():
-        factory_of(one)
     if "trace_file" in given:
         requests_of(trace_file)
     base = CampaignPlan(
@@ -198,10 +198,10 @@ def run(
         budget=budget_seconds,
         shrink=10.0,
         max_findings=1,
-        in_process=in_process,
+        workers=0 if on_ray else 1,
     )
     overruling = {flag: value for flag, value in flags.items() if flag in chosen}
-    plan = _plan(name, overruling, out if resume else None, base)
+    plan, probed = _plan(name, overruling, out if resume else None, base)
     where = ("--engine", _RAY, *(("--ray-address", ray_address) if ray_address else ()))
     where = (*where, *(("--ray-gpus", f"{ray_gpus:g}") if ray_gpus else ())) if on_ray else ()
     with ExitStack() as open:
@@ -209,7 +209,7 @@ def run(
         if on_ray:
             plan, executor = _placed(plan, "" if ray_address == "local" else ray_address, ray_gpus, open)
         command = "" if resume and not name else again(name, overruling, plan, where)
-        result = _carry_out(plan, executor, out, baseline, resume, command, on_ray)
+        result = _carry_out(plan, executor, out, baseline, resume, command, probed, on_ray)
     summarize(result, out)
     raise typer.Exit(result.status)
 
@@ -222,14 +222,6 @@ _NAMES = {
     "safety": "configurations",
 }
 """What a plan calls the flags of another name."""
-
-
-def _refuse(given: set[str], on_ray: bool, in_process: bool) -> None:
-    """Options that would do nothing where the campaign runs."""
-    if not on_ray and (wrong := given & {"ray_address", "ray_gpus"}):
-        usage(f"--{min(wrong).replace('_', '-')} says where --engine ray has its workers; give that too")
-    if in_process and (wrong := given & {"hang", "memory"}):
-        usage(f"--{min(wrong)} is for worker processes, and this run has none; give --workers 2, or leave it out")
 
 
 def _engines(names: Sequence[str]) -> tuple[str, ...]:
@@ -258,19 +250,27 @@ def _properties(text: str) -> tuple[str, ...]:
         usage(str(error))
 
 
-def _plan(name: str, flags: Mapping[str, Any], cut_short: Path | None, base: CampaignPlan) -> CampaignPlan:
+def _plan(
+    name: str, flags: Mapping[str, Any], cut_short: Path | None, base: CampaignPlan
+) -> tuple[CampaignPlan, dict[str, Probed]]:
     """The plan called `name`, or that of the campaign in the folder `cut_short`, or `base`, with `flags` that were
-    given (by the plan's own names). Exits with 2."""
+    given (by the plan's own names); and what its targets say of themselves. Exits with 2."""
     try:
         plan = ready(name) if name else base
         if cut_short is not None and not name:
             plan = plan_of(journal_of(cut_short)["plan"])
         plan = overruled(plan, flags)
+        probed = probe(plan.targets)
+        for one in probed.values():
+            if one.error:
+                usage(one.error)
         if on_kernels(engine for engine, share in plan.engines.items() if share > 0):
-            plan = replace(plan, kernels=kernels_of(plan.kernels, plan.targets))
+            plan = replace(
+                plan, kernels=kernels_of(plan.kernels, all(Capability.BATCH in one.inside for one in probed.values()))
+            )
         else:
             plan = replace(plan, kernels="")
-        return overruled(plan, {"seed": plan.seed or str(secrets.randbits(32))})
+        return overruled(plan, {"seed": plan.seed or str(secrets.randbits(32))}), probed
     except (BadPlan, NothingToResume) as error:
         usage(str(error))
 
@@ -299,7 +299,7 @@ def _placed(plan: CampaignPlan, address: str, gpus: float, open: ExitStack) -> t
             soft_wrap=True,
         )
 
-    def workers(spool: Path, alive: Callable[[int], None]) -> Executor:
+    def workers(spool: Path) -> Executor:
         make = partial(supervised, memory=plan.memory, hang=plan.hang)
         return RayWorkers(cluster, plan.processes, monotonic, make, gpus=gpus, hang=plan.hang)
 
@@ -313,6 +313,7 @@ def _carry_out(
     baseline: Path | None,
     resume: bool,
     command: str,
+    probed: Mapping[str, Probed],
     on_ray: bool,
 ) -> CampaignResult:
     """Run it, with the terminal told, and write its page. Ctrl-C and SIGTERM end it with what it has. Exits with 2."""
@@ -322,7 +323,16 @@ def _carry_out(
             try:
                 announce(plan, on_ray)
                 campaign = Campaign(
-                    plan, out, clock, display, executor, now=now, baseline=baseline, resume=resume, command=command
+                    plan,
+                    out,
+                    clock,
+                    display,
+                    executor,
+                    now=now,
+                    baseline=baseline,
+                    resume=resume,
+                    command=command,
+                    probed=probed,
                 )
                 result = campaign.run()
                 _render(result, out)

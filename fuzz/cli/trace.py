@@ -17,6 +17,7 @@ from ..engines.tally import Tally
 from ..engines.trace import trace as run_checked
 from ..record import Recorder
 from ..runs.counterexample import write
+from ..runs.guard import about, beat
 from ..runs.status import CLEAN, NOTHING, VIOLATION
 from ..runs.values import Judging
 from ..traces.run_trace import cannot_trace, run_trace
@@ -66,6 +67,7 @@ def trace(
     """
     if (record is not None and checks) or (private and record is None):
         usage("--record goes with --no-checks, and --private with --record")
+    about({"target": target, "outside": outside, "engine": "trace", "out": str(out), "json": as_json})
     factory = factory_of(target)
     requests = requests_of(file)
     configuration = Configuration(num_blocks=num_blocks, block_size=block_size, reuse=reuse.value)
@@ -92,6 +94,7 @@ def trace(
         task = bar.add_task("", total=total, operations=0)
 
         def progress(done: int, _total: int, operations: int) -> None:
+            beat()
             bar.update(task, completed=done, operations=operations)
 
         if checks:

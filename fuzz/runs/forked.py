@@ -21,15 +21,13 @@ from properties.target import TargetFactory
 from reference import Crash
 
 from .perform import Run, perform
+from .processes import OUT_OF_MEMORY
 from .values import Judging
 
 __all__ = ["Deaths"]
 
 _PATIENCE = 5.0
 """Seconds after which a child is ended. That does not count as a crash."""
-
-_MEMORY = 71
-"""Exit status of a child that runs out of memory; the same as of workers."""
 
 
 class Deaths:
@@ -128,7 +126,7 @@ def _live(
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         perform(factory, configuration, operations, judging, strict=strict, drain=drain, watch=watch)
     except MemoryError:
-        os._exit(_MEMORY)
+        os._exit(OUT_OF_MEMORY)
     except BaseException:  # a failure of the harness is no crash of the target
         pass
     os._exit(0)

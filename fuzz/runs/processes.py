@@ -1,13 +1,45 @@
-"""What every worker process does first: end with its main process, and leave Ctrl-C to it."""
+"""What processes that run a target have in common: how they begin, what they may use, and how their end is told.
+
+Each of them ends with its main process, leaves Ctrl-C to that, and says on standard error where it was if it dies of a
+signal.
+"""
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 
-__all__ = ["follow_parent"]
+__all__ = [
+    "LOST_DEVICE",
+    "OUT_OF_MEMORY",
+    "WHERE",
+    "die_with_parent",
+    "ended",
+    "follow_parent",
+    "limit_memory",
+    "ourselves",
+    "say_where",
+]
+
+OUT_OF_MEMORY, LOST_DEVICE = 71, 70
+"""Exit statuses of a process that runs a target: what it cannot say any more in another way."""
+
+WHERE = signal.SIGUSR1
+"""A process that gets this signal writes where each of its threads is to its standard error, and goes on."""
+
+
+_STANDARD_ERROR = 2
+
+
+def ourselves() -> list[str]:
+    """The words that start this command line in another process, with the import path of this one: a `fuzz.py` in the
+    working folder is not taken for it."""
+    path = [folder for folder in sys.path if folder]
+    return [sys.executable, "-c", f"import sys; sys.path[:] = {path!r}; from fuzz.__main__ import main; main()"]
 
 
 def follow_parent() -> None:
@@ -24,3 +56,49 @@ def _die_with_parent() -> None:
     assert parent is not None
     parent.join()
     os._exit(1)
+
+
+def die_with_parent() -> None:
+    """From here on this process ends with the one that started it, whatever it is at; on Linux. For processes that a
+    main thread starts."""
+    if sys.platform == "linux":
+        import ctypes
+
+        parent = os.getppid()
+        ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(1)
+
+
+_DEATH_SIGNAL = 1
+
+
+def say_where() -> None:
+    """From here on this process says where it was if it dies of a signal, and where it is if it is sent `WHERE`."""
+    faulthandler.enable(_STANDARD_ERROR)
+    faulthandler.register(WHERE, _STANDARD_ERROR, all_threads=True)
+
+
+def limit_memory(memory: int) -> None:
+    """Bytes that this process may write to; 0: no limit. Address space alone is no matter, and CUDA reserves a great
+    deal of it."""
+    import resource
+
+    if memory:
+        _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        resource.setrlimit(resource.RLIMIT_DATA, (memory, hard))
+
+
+def ended(status: int | None) -> str:
+    """How a process ended, as the rest of a sentence, without numbers that change from run to run. status: minus the
+    signal that killed it, or its exit status."""
+    if status == OUT_OF_MEMORY:
+        return "ran out of memory"
+    if status == LOST_DEVICE:
+        return "lost its device: a CUDA error"
+    if status is not None and status < 0:
+        try:
+            return f"was killed by {signal.Signals(-status).name}"
+        except ValueError:
+            return f"was killed by signal {-status}"
+    return f"ended by itself with status {status}"

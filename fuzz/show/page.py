@@ -10,6 +10,7 @@ A page loads nothing from outside, and everything that it shows is escaped. It l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +21,15 @@ from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 from reference import PROPERTIES
 
+from ..runs.child import Ended, each
+from ..runs.replayed import FATAL
 from ..runs.values import Counterexample
 from .chart import chart, curves, heat, logarithmic, stacks
 from .layout import layout
 from .picture import NotDrawn, picture
 from .timeline import describe
 
-__all__ = ["environment", "pictured", "render", "render_history", "render_picture"]
+__all__ = ["drawn", "environment", "pictured", "render", "render_history", "render_picture"]
 
 
 def environment() -> Environment:
@@ -36,11 +39,23 @@ def environment() -> Environment:
     )
 
 
-def pictured(found: Counterexample, factory: TargetFactory | None = None) -> tuple[dict[str, Any] | None, str]:
-    """(the data of its picture or None, what a reader must be told about it). Never raises: a report is written after
-    the work is done, and must not lose it. `factory`: that of `found.target` if not given.
+Picture = tuple[dict[str, Any] | None, str]
+"""The data of a picture or None, and what a reader must be told about it."""
+
+
+def pictured(found: Counterexample, factory: TargetFactory | None = None) -> Picture:
+    """(the data of its picture or None, what a reader must be told about it), by a replay in this process; `drawn` does
+    it in another. `factory`: that of `found.target` if not given. Raises nothing, unless the target ends the process.
     """
+    fatal = found.message.startswith(FATAL) and bool(found.operations)
     try:
+        if fatal:
+            before = replace(found, operations=found.operations[:-1], property_id=None, message="", at=None)
+            data = picture(before, factory or load(found.target))
+            return (
+                data,
+                f"The picture ends before the operation that its process died of: {describe(found.operations[-1])}.",
+            )
         data = picture(found, factory or load(found.target))
     except UnknownTarget as error:
         return None, f"No picture: {error}."
@@ -55,18 +70,31 @@ def pictured(found: Counterexample, factory: TargetFactory | None = None) -> tup
     return data, ""
 
 
+def drawn(findings: Sequence[Counterexample]) -> list[Picture]:
+    """What `pictured` says of each, in a process of its own, where no target can do any harm. Never raises: a report is
+    written after the work is done, and must not lose it. A second, and the replays."""
+    return [
+        (None, f"No picture: the process that drew it {answer}.") if isinstance(answer, Ended) else answer
+        for answer in each(pictured, findings, seconds=_DRAWING)
+    ]
+
+
+_DRAWING = 30.0
+"""Seconds that one picture may take."""
+
+
 def render(
     summary: dict[str, Any],
     findings: Sequence[Counterexample],
     path: Path,
-    pictures: Sequence[tuple[dict[str, Any] | None, str]] | None = None,
+    pictures: Sequence[Picture] | None = None,
 ) -> Path:
     """Write the page for `summary` (see `fuzz.campaign.outcome.CampaignResult.to_json`) and return its path.
 
-    `findings` are those of the summary, in its order; `pictures` what `pictured` says of each, which replays them if
-    not given. Of a summary's `timeline`, counts are taken as running totals."""
+    `findings` are those of the summary, in its order; `pictures` what `drawn` says of them, if that is known already.
+    Of a summary's `timeline`, counts are taken as running totals."""
     if pictures is None:
-        pictures = [pictured(found) for found in findings]
+        pictures = drawn(findings)
     never = summary.get("never_happened", ())
     most = max(summary["sometimes"].values(), default=0)
     page = (

@@ -54,7 +54,7 @@ def report(folder: Path) -> Path:
         budget=16.0,
         shrink=6.0,
         kernels="",
-        in_process=True,
+        workers=1,
     )
     result = Campaign(
         plan, folder, time.monotonic, Silent(), executor_of(plan), now=lambda: datetime.now().astimezone()

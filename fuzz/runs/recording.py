@@ -1,6 +1,6 @@
-"""Reproducing a crash: one unit is done again, with every operation on disk before it is applied.
+"""Reproducing a crash: the same is done again, with every operation on disk before it is applied.
 
-What is left in the file if the process dies is read by `recorded`.
+What is left in the file if the process dies is read by `operations_in`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,8 @@ from weakref import WeakKeyDictionary
 from properties.operations import Configuration, Malformed, Operation, decode, encode
 from properties.session import Outcome, Session, watched
 from properties.target import Target, TargetFactory
-from reference import Crash
 
-from ..runs.values import Counterexample, versions
-from .tasks import Stream
-
-__all__ = ["recorded", "recording"]
+__all__ = ["operations_in", "recording"]
 
 
 @contextmanager
@@ -66,14 +62,10 @@ def recording(path: Path, factory: TargetFactory) -> Iterator[TargetFactory]:
             yield make
 
 
-def recorded(path: Path, stream: Stream, unit: int, message: str) -> Counterexample:
-    """What the process was doing when it died: the operations in `path`, the last of them at fault, if there is one."""
+def operations_in(text: str) -> tuple[Configuration, list[Operation]]:
+    """The configuration and the operations that `recording` has written, up to the line that the process died in."""
     configuration, operations = Configuration(), []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    for number, line in enumerate(lines):
+    for number, line in enumerate(text.splitlines()):
         try:
             data = json.loads(line)
             if number:
@@ -81,16 +73,5 @@ def recorded(path: Path, stream: Stream, unit: int, message: str) -> Counterexam
             else:
                 configuration = Configuration.from_json(data)
         except (ValueError, Malformed, TypeError):
-            break  # the line that it died in
-    return Counterexample(
-        configuration,
-        tuple(operations),
-        stream.target,
-        property_id=Crash.id,
-        message=message,
-        at=max(0, len(operations) - 1),
-        judging=stream.judging,
-        engine=stream.engine,
-        seed=f"{stream.seed}/{unit}",
-        versions=versions(),
-    )
+            break
+    return configuration, operations

@@ -1,0 +1,55 @@
+"""What a target says of itself, asked in a process of its own: importing it and making one is the first that may go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from properties.operations import REUSES, Configuration
+from properties.target import Capability
+from properties.targets import UnknownTarget, load
+from reference import Policy
+
+from ..runs.child import Ended, each
+from ..runs.values import Judging
+
+__all__ = ["Probed", "probe"]
+
+_SECONDS = 120.0
+"""That importing and making a target may take; some import torch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """inside, outside: what a session can do that looks into the core, or does not. policy: with the usual
+    configuration. policies: with each kind of reuse. error: why there is none of this; then the rest is empty."""
+
+    inside: frozenset[Capability] = frozenset()
+    outside: frozenset[Capability] = frozenset()
+    policy: Policy | None = None
+    policies: tuple[Policy, ...] = ()
+    error: str = ""
+
+
+def probe(targets: Iterable[str]) -> dict[str, Probed]:
+    """By target. About a second, and what importing them takes."""
+    names = tuple(dict.fromkeys(targets))
+    answers = each(_probe, names, seconds=_SECONDS)
+    return {
+        name: Probed(error=f"target {name}: the process that made it {answer}") if isinstance(answer, Ended) else answer
+        for name, answer in zip(names, answers, strict=True)
+    }
+
+
+def _probe(name: str) -> Probed:
+    try:
+        factory = load(name)
+        inside = Judging().session(factory, Configuration())
+    except (UnknownTarget, ImportError) as error:
+        return Probed(error=str(error))
+    return Probed(
+        inside.capabilities,
+        Judging(outside=True).session(factory, Configuration()).capabilities,
+        inside.judge.policy,
+        tuple(Judging().session(factory, Configuration(reuse=reuse)).judge.policy for reuse in REUSES),
+    )

@@ -1,0 +1,92 @@
+"""Commands that run a target, each in a process of its own: which they are, and what is said if that process dies.
+
+`run`, `compare`, `audit` and `attention` have worker processes of their own. The others (`replay`, `trace`, `explore`)
+have one target and one list of operations. They run as they are, as the child of a guard (see `runs.guard`).
+
+Also imports: fuzz.findings, fuzz.runs, fuzz.show, properties, reference.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+
+from .runs.guard import Ending, watched
+from .runs.processes import ourselves
+from .runs.status import INTERRUPTED, VIOLATION
+
+__all__ = ["guarded"]
+
+_GUARDED: dict[str, tuple[str, ...]] = {"replay": (), "trace": (), "explore": ("--workers", "1", "--resume")}
+"""Commands that are guarded, and what is said to their second run besides."""
+
+_RECORDED = ("replay",)
+"""Those whose operations are written down at once: there are few, and twice would be a waste."""
+
+
+def guarded(arguments: Sequence[str]) -> None:
+    """Run the command in a child and end with its status, if it is one of those; else return."""
+    if arguments[0] not in _GUARDED or "--help" in arguments:
+        return
+    ending = watched(
+        [*ourselves(), *arguments],
+        record=arguments[0] in _RECORDED,
+        say=_say,
+        told=_GUARDED[arguments[0]],
+    )
+    if ending.status is not None:
+        sys.exit(ending.status)
+    if ending.stopped:
+        _say("interrupted; the target did not return")
+        sys.exit(INTERRUPTED)
+    _found(ending)
+    sys.exit(VIOLATION)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _found(ending: Ending) -> None:
+    """Say what the process died of, and keep it as a finding where the command has a folder for that."""
+    from .findings.crash import crash_of, kept, shortened
+    from .show.timeline import describe
+
+    about = ending.about
+    found = crash_of(ending)
+    if about.get("shrink_seconds"):
+        found = shortened(found, about["shrink_seconds"])
+    try:
+        path = kept(found, about)
+    except OSError as error:
+        path = None
+        _say(f"it could not be written: {error}; the operations are these, for a file of your own:")
+        from .runs.counterexample import as_text
+
+        print(as_text(found))
+    if about.get("json"):
+        data = {
+            "file": about.get("file", str(path) if path else ""),
+            "target": found.target,
+            "status": VIOLATION,
+            "expected": about.get("expected"),
+            "property": found.property_id,
+            "message": found.message,
+            "at": found.at,
+            "skipped": 0,
+            "steps": [],
+        }
+        print(json.dumps(data, indent=2))
+        return
+    for number, operation in list(enumerate(found.operations))[-_SHOWN:]:
+        print(f"  {number + 1:>2}  {describe(operation)}")
+    print(f"{found.property_id}: {found.message}")
+    if found.note:
+        print(found.note)
+    if path is not None:
+        _say(f"  python -m fuzz replay {path}")
+
+
+_SHOWN = 20
+"""Operations that are shown, the last ones."""
