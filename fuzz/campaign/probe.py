@@ -1,4 +1,7 @@
-"""What a target says of itself, asked in a process of its own: importing it and making one is the first that may go wrong."""
+"""What a target says of itself, asked in a process of its own.
+
+To import it and to make one is the first that may go wrong.
+"""
 
 from __future__ import annotations
 

@@ -5,8 +5,9 @@
         for event in workers.events(0.2): ...      # Done(task, result) or Died(task, how, unit, operations)
 
 A worker that was killed, ran out of memory, lost its device or did not say a word for too long is an event with the
-unit that it was at, and the last that its process wrote. What it writes goes to a file, which is kept short. Its place gets a new process, at once the first time, later and later if they keep dying before
-they have done anything. What a process does with its tasks is given as its `main`.
+unit that it was at, and the last that its process wrote. What it writes goes to a file, which is kept short. Its place
+gets a new process, at once the first time, later and later if they keep dying before they have done anything. What a
+process does with its tasks is given as its `main`.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any
 
 from properties.targets import load
 
-from ..runs.processes import LOST_DEVICE, OUT_OF_MEMORY, follow_parent, limit_memory
+from ..runs.processes import LOST_DEVICE, OUT_OF_MEMORY, follow_parent, limit_memory, say_where
 from ..runs.recording import recording
 from . import settle
 from .executor import Executor, Making, TaskResult

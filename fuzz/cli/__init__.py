@@ -8,13 +8,12 @@ harness itself failed, 4 nothing was executed, 5 only known findings, 130 interr
 
 The commands read arguments, show progress, and pick the exit status.
 
-Imports: fuzz, properties, reference, click, rich, typer.
+Imports: fuzz, properties, reference, rich, typer.
 """
 
 from __future__ import annotations
 
 import typer
-from click.exceptions import Abort, ClickException, Exit
 
 from ..runs import guard
 from ..runs.status import HARNESS, INTERRUPTED
@@ -59,9 +58,9 @@ def main() -> None:
     that a target has left behind does not keep the process."""
     guard.begin()
     try:
-        app(standalone_mode=True)
+        app(standalone_mode=True, prog_name="python -m fuzz")
     except SystemExit as end:
-        if not isinstance(end.__context__, (Exit, ClickException, Abort)):
+        if type(end.__context__).__module__.partition(".")[0] not in ("typer", "click"):
             raise  # a target's own: it has ended the process, and the guard says so
         guard.signed_off(end.code if isinstance(end.code, int) else HARNESS)
     except KeyboardInterrupt:

@@ -67,7 +67,16 @@ def trace(
     """
     if (record is not None and checks) or (private and record is None):
         usage("--record goes with --no-checks, and --private with --record")
-    about({"target": target, "outside": outside, "engine": "trace", "out": str(out), "json": as_json})
+    about(
+        {
+            "target": target,
+            "outside": outside,
+            "engine": "trace",
+            "out": str(out),
+            "json": as_json,
+            "shrink_seconds": 10.0,
+        }
+    )
     factory = factory_of(target)
     requests = requests_of(file)
     configuration = Configuration(num_blocks=num_blocks, block_size=block_size, reuse=reuse.value)
