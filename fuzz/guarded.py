@@ -3,7 +3,7 @@
 `run`, `compare`, `audit` and `attention` have worker processes of their own. The others (`replay`, `trace`, `explore`)
 have one target and one list of operations. They run as they are, as the child of a guard (see `runs.guard`).
 
-Also imports: fuzz.findings, fuzz.runs, fuzz.show, properties, reference.
+Also imports: fuzz.campaign, fuzz.findings, fuzz.runs, fuzz.show.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from .runs.guard import Ending, watched
 from .runs.processes import ourselves
@@ -27,8 +28,8 @@ _RECORDED = ("replay",)
 
 def guarded(arguments: Sequence[str]) -> None:
     """Run the command in a child and end with its status, if it is one of those; else return."""
-    if arguments[0] not in _GUARDED or "--help" in arguments:
-        return
+    if arguments[0] not in _GUARDED or not {"--help", "--bisect"}.isdisjoint(arguments):
+        return  # a bisection replays in a process of its own anyway
     ending = watched(
         [*ourselves(), *arguments],
         record=arguments[0] in _RECORDED,
@@ -50,13 +51,17 @@ def _say(text: str) -> None:
 
 def _found(ending: Ending) -> None:
     """Say what the process died of, and keep it as a finding where the command has a folder for that."""
-    from .findings.crash import crash_of, kept, shortened
+    from .campaign.settle import shortened
+    from .findings.crash import crash_of, kept
+    from .runs.child import Ended, ask
     from .show.timeline import describe
 
     about = ending.about
     found = crash_of(ending)
     if about.get("shrink_seconds"):
-        found = shortened(found, about["shrink_seconds"])
+        seconds = float(about["shrink_seconds"])
+        with suppress(Ended):
+            found = ask(shortened, (found, seconds), seconds=seconds + 30.0) or found
     try:
         path = kept(found, about)
     except OSError as error:

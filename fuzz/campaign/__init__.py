@@ -14,6 +14,7 @@ A night, in its order:
     supervisor, spool           worker processes here, and the line that each writes before a unit
     cluster, place              a Ray cluster, and what runs on its machines
     worker, hunt, settle        what a worker does: it hunts, and shrinks and replays what it has found
+    threads                     those that a target leaves behind
     crashes                     what a worker died of, done again with every operation on disk first
     triage                      hits become findings, with a status against the baseline
     outcome, summary            how it ended, and with which exit status; the summary that is read again later

@@ -39,5 +39,6 @@ def checks_of(plan: CampaignPlan, probed: Mapping[str, Probed]) -> Checks:
             if known.policy is not None:
                 reasons.append(unchecked(able, known.policy, with_kernels))
             policies += known.policies
-    nowhere = {name: reason for name, reason in reasons[0].items() if all(name in each for each in reasons)}
+    first = reasons[0] if reasons else {}
+    nowhere = {name: reason for name, reason in first.items() if all(name in each for each in reasons)}
     return Checks(capabilities, policies, nowhere)

@@ -15,7 +15,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 from reference import PROPERTIES
 
 from ..runs.counterexample import read
+from ..runs.processes import ourselves
 from ..runs.values import Counterexample
 from ..show.page import environment
 
@@ -111,19 +111,9 @@ def compare(
     for target in targets:
         folder = out / _slug(target)
         folder.mkdir(parents=True, exist_ok=True)
+        (folder / "summary.json").unlink(missing_ok=True)  # that of an earlier comparison would count for this one
         say(f"{target}: walk and hypothesis for {budget}, log in {folder / 'log.txt'}")
-        command = [
-            sys.executable,
-            "-m",
-            "fuzz",
-            "run",
-            "--target",
-            target,
-            "--engine",
-            "walk",
-            "--engine",
-            "hypothesis",
-        ]
+        command = [*ourselves(), "run", "--target", target, "--engine", "walk", "--engine", "hypothesis"]
         command += ["--budget", budget, "--seed", seed, "--max-findings", str(len(PROPERTIES)), "--out", str(folder)]
         with (folder / "log.txt").open("w", encoding="utf-8") as log:
             ended = subprocess.run(command, stdout=log, stderr=subprocess.STDOUT, check=False)
@@ -152,7 +142,7 @@ def _column(target: str, folder: Path, status: int) -> Column:
     column.operations = summary["operations"]
     column.seconds = summary["seconds"]
     walk = summary["engines"].get("walk", {})
-    column.rate = walk.get("operations_per_second", 0)
+    column.rate = walk.get("operations_per_second") or 0
     column.version = next(
         (f"{name} {version}" for name, version in summary["versions"].items() if _is_of(name, target)), ""
     )
@@ -201,7 +191,7 @@ def _speeds(result: Comparison, out: Path, rounds: int, say: Callable[[str], Non
     names = [column.target for column in present]
     say(f"speed: {', '.join(names)}, {rounds} rounds in turn")
     ended = subprocess.run(
-        [sys.executable, "-m", "fuzz.benchmarks.cores", *names, "--rounds", str(rounds), "--json", str(path)],
+        [*ourselves("fuzz.benchmarks.cores"), *names, "--rounds", str(rounds), "--json", str(path)],
         capture_output=True,
         text=True,
         check=False,

@@ -7,6 +7,7 @@ else is done with it, the first few of a kind in full, the others counted.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
@@ -19,10 +20,12 @@ from ..engines.registry import engine_of
 from ..findings.signature import Signature, signature_of
 from ..runs.counterexample import write
 from ..runs.perform import LONG, perform
+from ..runs.processes import THREADS_LEFT
 from ..runs.values import Counterexample, kernel_laws
 from .executor import Hit, TaskResult
 from .spool import Says
 from .tasks import Stream, Task
+from .threads import Threads
 
 __all__ = ["Hunter"]
 
@@ -37,12 +40,14 @@ class Hunter:
     """Hunts, and what a process remembers from one to the next. device: what it was given; "" for none.
 
     seen: hits by what they looked like at first: how many, and the key that the last one had. recalled: streams of
-    which what earlier campaigns left was tried: once a process, for a unit shall do the same everywhere.
+    which what earlier campaigns left was tried: once a process, for a unit shall do the same everywhere. threads: ends
+    the process where targets leave some behind.
     """
 
     device: str = ""
     seen: dict[Signature, tuple[int, Signature]] = field(default_factory=dict)
     recalled: set[Stream] = field(default_factory=set)
+    threads: Threads = field(default_factory=Threads)
 
     def hunt(self, task: Task, result: TaskResult, says: Says, factory: TargetFactory | None = None) -> None:
         """Do the task's range and fill `result` as it goes on. factory: instead of the stream's own target."""
@@ -54,6 +59,8 @@ class Hunter:
         last = task.first + task.count
 
         def begin(unit: int) -> None:
+            if unit > result.following and self.threads.look():
+                os._exit(THREADS_LEFT)  # of the unit that it has said it was at
             result.following = max(result.following, unit)  # those before are done
             says.say(task.number, unit, result.tally.operations)
 

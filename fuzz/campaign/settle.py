@@ -21,9 +21,9 @@ from properties.targets import load
 from reference import Release
 
 from ..findings.shrink import shrink, slipped
-from ..findings.shrink_crash import shrunk_crash
 from ..findings.signature import Symptom, signature_of, symptom_of
 from ..runs.counterexample import read
+from ..runs.forked import Deaths, forked
 from ..runs.isolated import INTERPRETED, replayed
 from ..runs.perform import LONG, Run, perform
 from ..runs.values import Counterexample
@@ -32,7 +32,7 @@ from .executor import REPLAYS, Settled, TaskResult
 from .spool import Says
 from .tasks import Task
 
-__all__ = ["interpret", "reduce", "settle", "settle_task", "verify"]
+__all__ = ["interpret", "reduce", "settle", "settle_task", "shortened", "verify"]
 
 
 def settle_task(task: Task, result: TaskResult, says: Says) -> None:
@@ -111,7 +111,7 @@ def _plainest(found: Counterexample, factory: TargetFactory) -> Counterexample:
 def _state(found: Counterexample, factory: TargetFactory) -> str:
     """The run as a table, each block after each operation, up to the violation. Long runs: the last operations."""
     text = StringIO()
-    console = Console(file=text, width=120, highlight=False, color_system=None)
+    console = Console(file=text, width=120, highlight=False, emoji=False, color_system=None)
     timeline = Timeline(f"{found.property_id}: {found.configuration}", drain_from=len(found.operations))
     at = found.at if found.at is not None else len(found.operations)
     before: Outcome | None = None
@@ -159,7 +159,43 @@ def reduce(task: Task, result: TaskResult, says: Says) -> None:
     """Shrink what takes its process along, each candidate in a process forked for it. Nothing is settled if it does not
     die there."""
     found = read(Path(task.path))
-    shrunk = shrunk_crash(found, load(found.target), task.seconds, lambda: says.say(task.number, 0, 0), REPLAYS)
+    shrunk = shrunk_crash(found, load(found.target), task.seconds, lambda: says.say(task.number, 0, 0))
     if shrunk is not None:
         best, count, finished = shrunk
         result.settled = Settled(best, symptom_of(best, shrunk=finished), count, REPLAYS, found, "", finished)
+
+
+def shrunk_crash(
+    found: Counterexample, factory: TargetFactory, seconds: float, beat: Callable[[], None]
+) -> tuple[Counterexample, int, bool] | None:
+    """(the fewest operations that still end the process as `found` does, in how many of `REPLAYS` they do, whether
+    shrinking came to its end); None if `found` itself does not. Not for processes with a device. A fork, some
+    milliseconds, for each candidate."""
+    beat()
+    status, begun, _ = forked(factory, found.configuration, found.operations, found.judging, strict=True, drain=True)
+    if status is None or not begun:
+        return None
+    deaths = Deaths(status, found.message)
+    shrunk = shrink(
+        found,
+        factory,
+        clock=monotonic,
+        seconds=seconds,
+        episodes=0,
+        progress=lambda *_: beat(),
+        perform=deaths,
+    )
+    best, count = shrunk.counterexample, 0
+    for _ in range(REPLAYS):
+        run = deaths(factory, best.configuration, best.operations, best.judging, strict=True)
+        count += run.violation is not None
+        beat()
+    return best, count, shrunk.finished
+
+
+def shortened(given: tuple[Counterexample, float]) -> Counterexample | None:
+    """Of what takes its process along, the fewest operations that still do every time, found in so many seconds; None
+    if it does not. For a process that this may end."""
+    found, seconds = given
+    shrunk = shrunk_crash(found, load(found.target), seconds, lambda: None)
+    return shrunk[0] if shrunk is not None and shrunk[1] == REPLAYS else None

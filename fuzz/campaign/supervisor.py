@@ -17,13 +17,14 @@ import os
 import signal
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from ..engines.engine import Clock
+from ..runs.output import Output
 from ..runs.processes import WHERE, ended
 from .executor import BACK_OFF, Done
 from .spool import Spool, output_of
@@ -37,12 +38,6 @@ Main = Callable[[Any, str, int, str], None]
 
 _SAYING = 0.3
 """Seconds in which a process that hangs may say where."""
-
-_WRITTEN = 8 << 20
-"""Bytes of output after which a process's file is emptied: it may print without end."""
-
-_LAST_WORDS = 4096
-"""Bytes of output that are kept of a process that has died."""
 
 _RENEWED = 400
 """Tasks after which a process is replaced by a new one: libraries keep a little of everything that they ever ran, and a
@@ -64,8 +59,11 @@ class _Place:
     spoken: float = 0.0
     deaths: int = 0
     done: int = 0
-    written: int = 0
     not_before: float = 0.0
+    output: Output = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.output = Output(output_of(self.spool))
 
 
 class Workers:
@@ -166,7 +164,7 @@ class Workers:
         found: list[Done | Died] = []
         now = self._clock()
         for place in busy:
-            _emptied(place)
+            place.output.look()
         for place in busy:
             assert place.process is not None and place.connection is not None
             result = None
@@ -212,6 +210,7 @@ class Workers:
                 self._busy += self._clock() - place.since
             if place.connection is not None:
                 place.connection.close()
+            place.output.look()
             place.process = place.connection = place.task = None
 
     def _start(self, place: _Place) -> None:
@@ -226,7 +225,7 @@ class Workers:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        place.process, place.connection, place.task, place.done, place.written = process, ours, None, 0, 0
+        place.process, place.connection, place.task, place.done = process, ours, None, 0
 
     def _word(self, place: _Place) -> tuple[int, ...]:
         word = Spool.read(place.spool)
@@ -247,27 +246,4 @@ class Workers:
         spent = self._clock() - place.since
         self._busy += spent
         unit, operations = (word["unit"], word["operations"]) if begun else (-1, 0)
-        return [Died(task, how, unit, operations, spent, pid, said=_last_words(place))]
-
-
-def _emptied(place: _Place) -> None:
-    """Its output, if it is long. The file is open for appending in the process: what it writes next is at the start."""
-    with suppress(OSError):
-        output = output_of(place.spool)
-        if (size := output.stat().st_size) > _WRITTEN:
-            os.truncate(output, 0)
-            place.written += size
-
-
-def _last_words(place: _Place) -> str:
-    """The last that its process wrote."""
-    try:
-        with output_of(place.spool).open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - _LAST_WORDS))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
-    if place.written:
-        text = f"(it wrote {place.written + size:,} bytes; the last are these)\n{text}"
-    return text
+        return [Died(task, how, unit, operations, spent, pid, said=place.output.last_words())]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +20,8 @@ from typing import Any
 
 from properties.targets import load
 
-from ..runs.processes import LOST_DEVICE, OUT_OF_MEMORY, follow_parent, limit_memory, say_where
+from ..runs.output import print_to
+from ..runs.processes import LOST_DEVICE, OUT_OF_MEMORY, THREADS_LEFT, follow_parent, limit_memory, say_where
 from ..runs.recording import recording
 from . import settle
 from .executor import Executor, Making, TaskResult
@@ -28,6 +30,7 @@ from .plan import CampaignPlan
 from .spool import Says, Spool, output_of
 from .supervisor import Workers
 from .tasks import LostDevice, Task
+from .threads import left
 
 __all__ = ["Worker", "executor_of", "main", "perform_task", "supervised"]
 
@@ -63,11 +66,15 @@ class Worker:
         return result
 
     def _reproduce(self, task: Task, result: TaskResult, says: Says) -> None:
-        """Do one unit again, writing down every operation before it is applied."""
+        """Do one unit again, writing down every operation before it is applied. If it leaves threads behind, that ends
+        it."""
         assert task.stream is not None
+        before = threading.active_count()
         with recording(Path(task.path), load(task.stream.target)) as factory:
             stream = replace(task.stream, database="")  # which is not the unit's doing
             self._hunter.hunt(replace(task, kind="hunt", count=1, stream=stream), result, says, factory)
+        if left(before):
+            os._exit(THREADS_LEFT)
 
 
 def perform_task(task: Task, says: Says | None = None) -> TaskResult:
@@ -87,7 +94,7 @@ def _lost(error: BaseException | None) -> bool:
 def main(connection: Any, spool: str, memory: int, device: str) -> None:
     """A worker process: takes tasks from `connection` and gives results until there are no more."""
     follow_parent()
-    _write_to(output_of(Path(spool)))
+    print_to(output_of(Path(spool)))
     say_where()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if device:
@@ -114,17 +121,6 @@ def main(connection: Any, spool: str, memory: int, device: str) -> None:
             os._exit(LOST_DEVICE)
         except (BrokenPipeError, ConnectionResetError):
             return
-
-
-def _write_to(output: Path) -> None:
-    """What this process prints, and what it says when it dies, goes to this file."""
-    try:
-        file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-    except OSError:
-        file = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(file, 1)
-    os.dup2(file, 2)
-    os.close(file)
 
 
 def supervised(

@@ -22,7 +22,7 @@ from properties.operations import Configuration
 from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 
-from ..runs.guard import record_to
+from ..runs.guard import hushed, record_to
 from ..runs.quantities import bytes_of, seconds_of
 from ..runs.recording import recording
 from ..runs.status import USAGE
@@ -52,8 +52,8 @@ __all__ = [
     "usage",
 ]
 
-console = Console(highlight=False)
-complaints = Console(stderr=True, highlight=False)
+console = Console(highlight=False, emoji=False)
+complaints = Console(stderr=True, highlight=False, emoji=False)
 
 
 def usage(message: str) -> NoReturn:
@@ -85,6 +85,8 @@ class Reuse(str, Enum):
 
 def factory_of(target: str) -> TargetFactory:
     """The factory, tried once, so that a core that is not installed is said before anything begins."""
+    if streams := hushed():
+        console.file, complaints.file = streams
     try:
         factory = load(target)
         factory(Configuration())

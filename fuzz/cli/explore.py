@@ -202,7 +202,7 @@ def explore(
     out.mkdir(parents=True, exist_ok=True)
     (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     if as_json:
-        print(json.dumps(summary, indent=2))
+        print(json.dumps(summary, indent=2), file=console.file)
     else:
         _explored(result)
     raise typer.Exit(result.status)

@@ -113,7 +113,8 @@ def replay(
                     "steps": timeline.steps,
                 },
                 indent=2,
-            )
+            ),
+            file=console.file,
         )
         raise typer.Exit(status)
     if not quiet:

@@ -126,7 +126,10 @@ def trace(
     assert report is not None
     figures = report.to_json()
     if as_json:
-        print(json.dumps({"checks": checks, "configuration": configuration.to_json(), **figures}, indent=2))
+        print(
+            json.dumps({"checks": checks, "configuration": configuration.to_json(), **figures}, indent=2),
+            file=console.file,
+        )
     else:
         console.print(f"{trace_line(figures)}{'' if checks else ', no checks'}", soft_wrap=True)
     if found is None:

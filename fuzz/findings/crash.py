@@ -7,22 +7,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from properties.targets import load
 from reference import Crash
 
-from ..runs.child import Ended, ask
 from ..runs.counterexample import write
 from ..runs.guard import Ending
 from ..runs.recording import operations_in
 from ..runs.replayed import FATAL
 from ..runs.values import Counterexample, Judging, versions
 from .keep import Keep
-from .shrink_crash import shrunk_crash
 from .signature import Symptom, signature_of
 from .statuses import NEW
 from .store import Findings
 
-__all__ = ["crash_of", "kept", "shortened"]
+__all__ = ["crash_of", "kept"]
 
 
 def crash_of(ending: Ending) -> Counterexample:
@@ -42,26 +39,6 @@ def crash_of(ending: Ending) -> Counterexample:
         versions=versions(),
         note="" if ending.again else "the process died once, and not when the command was run again",
     )
-
-
-def shortened(found: Counterexample, seconds: float) -> Counterexample:
-    """With fewer operations, if that comes to anything within about `seconds`. Candidates run in processes of their
-    own."""
-    try:
-        shrunk = ask(_shortened, (found, seconds), seconds=seconds + 30.0)
-    except Ended:
-        return found
-    return shrunk or found
-
-
-def _shortened(given: tuple[Counterexample, float]) -> Counterexample | None:
-    found, seconds = given
-    shrunk = shrunk_crash(found, load(found.target), seconds, lambda: None, _SURE)
-    return shrunk[0] if shrunk is not None and shrunk[1] == _SURE else None
-
-
-_SURE = 3
-"""Replays that have to end alike."""
 
 
 def kept(found: Counterexample, about: Mapping[str, Any]) -> Path | None:

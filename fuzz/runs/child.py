@@ -3,7 +3,8 @@
     ask(function, value, seconds=60.0)      the answer; raises Ended
     each(function, values, seconds=60.0)    the answers or Ended, one after the other; one process for all that live
 
-The function and its values are pickled. A process takes half a second to start, more if the function imports torch.
+The function and its values are pickled. What it prints goes nowhere. A process takes half a second to start, or more if
+the function imports torch.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
+from .output import print_to
 from .processes import OUT_OF_MEMORY, die_with_parent, ended, follow_parent, limit_memory, say_where
 
 __all__ = ["MEMORY", "Ended", "ask", "each"]
@@ -81,6 +83,7 @@ def each(
 
 def _serve(connection: Any, function: Callable[[Any], Any], memory: int) -> None:
     """What the child does."""
+    print_to(None)
     follow_parent()
     die_with_parent()
     say_where()

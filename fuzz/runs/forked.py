@@ -30,6 +30,10 @@ _PATIENCE = 5.0
 """Seconds after which a child is ended. That does not count as a crash."""
 
 
+_LIVED = b'{"lived": true}\n'
+"""The last line of a child that comes to its end. One that its target ends has not written it, whatever its status."""
+
+
 class Deaths:
     """`perform`, as the shrinker calls it, for what ends its process with `status` (negative: the signal). `message` is
     that of the violation which such a run has. An instance may be called instead of `fuzz.runs.perform.perform`."""
@@ -64,9 +68,9 @@ def forked(
     judging: Judging,
     strict: bool,
     drain: bool,
-) -> tuple[int, list[Operation], list[Outcome]]:
+) -> tuple[int | None, list[Operation], list[Outcome]]:
     """(how the process ended: its exit status, or minus the signal; the operations that it began; the outcomes of those
-    that it ended). 0: it lived, whatever it found."""
+    that it ended). None: it lived, whatever it found, or took too long."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -84,15 +88,17 @@ def forked(
         if not got:
             break
     os.close(reading)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if not ready:
-        status = 0
+    status: int | None = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if not ready or text.endswith(_LIVED):
+        status = None
     begun: list[Operation] = []
     ended: list[Outcome] = []
     for line in text.decode().splitlines(keepends=True):
         if not line.endswith("\n"):
             break
         data: dict[str, Any] = json.loads(line)
+        if "lived" in data:
+            break
         if "outcome" in data:
             ended.append(Outcome(**data["outcome"]))
         else:
@@ -129,4 +135,5 @@ def _live(
         os._exit(OUT_OF_MEMORY)
     except BaseException:  # a failure of the harness is no crash of the target
         pass
+    os.write(writing, _LIVED)
     os._exit(0)

@@ -6,10 +6,11 @@ goes on, and at its end the status to exit with. A child that ends without havin
 exited, was killed, or was silent for too long. Then the guard starts it again, with every operation written down before
 it is applied, so that there is something to replay.
 
-Both have the same terminal, so that a debugger in an adapter works.
+Both have the same terminal, so that a debugger in an adapter works. Where there is no terminal, what the target prints
+goes to a file that is kept short, and nobody's log has more of it than the last words (see `hushed`).
 
-`watched` is the guard's side; `begin`, `beat`, `about`, `record_to` and `signed_off` are the child's. The first four do
-nothing in a process that is not guarded.
+`watched` is the guard's side; `begin`, `beat`, `about`, `hushed`, `record_to` and `signed_off` are the child's. All but
+the last do nothing in a process that is not guarded.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic, sleep
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
+from .output import Output, print_to
 from .processes import WHERE, die_with_parent, ended, limit_memory, say_where
 
-__all__ = ["HANG", "Ending", "about", "beat", "begin", "child", "record_to", "signed_off", "watched"]
+__all__ = ["HANG", "Ending", "about", "beat", "begin", "child", "hushed", "record_to", "signed_off", "watched"]
 
 HANG = 120.0
 """Seconds without a word after which a child is ended."""
@@ -37,8 +39,9 @@ HANG = 120.0
 _PATIENCE = 3.0
 """Seconds in which a child that was asked to stop may do so."""
 
-_PIPE, _RECORD = "KVCORE_FUZZ_GUARD", "KVCORE_FUZZ_RECORD"
-"""What the environment of a child tells it: the pipe's file descriptor, and where operations are written down."""
+_PIPE, _RECORD, _OUTPUT = "KVCORE_FUZZ_GUARD", "KVCORE_FUZZ_RECORD", "KVCORE_FUZZ_OUTPUT"
+"""What the environment of a child tells it: the pipe's file descriptor, where operations are written down, and where
+what its target prints goes."""
 
 _MEMORY = 0.75
 """The part of this machine's memory that a child may write to."""
@@ -70,27 +73,31 @@ def watched(
     """Run `command` as a child, and once more if it dies. record: write operations down in the first run, too. say:
     given a line for people. told: more arguments of the second run."""
     with TemporaryDirectory(prefix="kvcore-fuzz-") as folder:
-        path = Path(folder) / "operations.jsonl"
-        ending = _once(command, path if record else None, say, hang)
+        path, output = Path(folder) / "operations.jsonl", Output(Path(folder) / "output")
+        ending = _once(command, path if record else None, output, say, hang)
         if ending.status is not None or ending.stopped:
             return ending
         if not record:
             say(f"the process that runs the target {ending.how}; once more, with every operation written down first")
-            second = _once([*command, *told], path, say, hang)
+            second = _once([*command, *told], path, output, say, hang)
             if second.stopped:
                 return second
             ending.again = second.how if second.status is None else ""
             ending.about = second.about or ending.about
         else:
             ending.again = ending.how
+        if said := output.last_words().strip():
+            say(f"the last that it printed:\n{said}")
         if ending.again and path.exists():
             ending.record = path.read_text(encoding="utf-8", errors="replace")
         return ending
 
 
-def _once(command: Sequence[str], record: Path | None, say: Callable[[str], None], hang: float) -> Ending:
+def _once(
+    command: Sequence[str], record: Path | None, output: Output, say: Callable[[str], None], hang: float
+) -> Ending:
     reading, writing = os.pipe()
-    environment = {**os.environ, _PIPE: str(writing)}
+    environment = {**os.environ, _PIPE: str(writing), _OUTPUT: str(output.path)}
     if record is not None:
         environment[_RECORD] = str(record)
     asked: list[float] = []
@@ -110,7 +117,7 @@ def _once(command: Sequence[str], record: Path | None, say: Callable[[str], None
             if before[number] is not signal.SIG_IGN:  # as nohup has it
                 signal.signal(number, stop)
         os.close(writing)
-        return _listen(process, reading, asked, say, hang)
+        return _listen(process, reading, output, asked, say, hang)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
@@ -120,12 +127,18 @@ def _once(command: Sequence[str], record: Path | None, say: Callable[[str], None
 
 
 def _listen(
-    process: subprocess.Popen[bytes], reading: int, asked: list[float], say: Callable[[str], None], hang: float
+    process: subprocess.Popen[bytes],
+    reading: int,
+    output: Output,
+    asked: list[float],
+    say: Callable[[str], None],
+    hang: float,
 ) -> Ending:
     ending = Ending(None)
     rest, heard, warned = b"", monotonic(), False
     while True:
         ready, _, _ = select.select([reading], [], [], 0.1)
+        output.look()
         got = os.read(reading, 1 << 16) if ready else b""
         if got:
             heard = monotonic()
@@ -161,6 +174,8 @@ def _listen(
 
 _descriptor = int(os.environ.pop(_PIPE, "-1"))
 _record = os.environ.pop(_RECORD, "")
+_output = os.environ.pop(_OUTPUT, "")
+_streams: list[TextIO] = []
 _mine = os.getpid()
 _beaten = 0.0
 
@@ -183,6 +198,21 @@ def record_to() -> Path | None:
     return Path(_record) if _record else None
 
 
+def hushed() -> tuple[TextIO, TextIO] | None:
+    """From here on, what is printed goes to the guard's file; the streams that go on where standard output and standard
+    error went, for what the command itself says. None, and nothing is changed, if it is not guarded or has a terminal.
+    """
+    if not child() or os.isatty(1):
+        return None
+    if not _streams:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            copy = os.dup(stream.fileno())
+            _streams.append(os.fdopen(copy, "w", 1, stream.encoding, stream.errors))
+        print_to(Path(_output))
+    return _streams[0], _streams[1]
+
+
 def beat() -> None:
     """It goes on. A microsecond."""
     global _beaten
@@ -198,7 +228,7 @@ def about(what: Mapping[str, Any]) -> None:
 
 def signed_off(status: int) -> NoReturn:
     """End this process with `status`, whatever threads there are."""
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdout, sys.stderr, *_streams):
         try:
             stream.flush()
         except (OSError, ValueError):

@@ -1,8 +1,8 @@
 """Isolated replay: a replay in a process of its own, and its outcome.
 
 It serves bisection (the same code at another commit), and findings on a device (replayed in Triton's interpreter on the
-CPU). A replay that crashes, hangs or cannot be imported never affects the caller. If the finding is that a process
-dies, the replay has to die as well.
+CPU). A replay that crashes, hangs or cannot be imported never affects the caller; that it ends its process is what it
+says, like anything else that it finds.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
@@ -18,6 +17,7 @@ from time import monotonic
 from reference import Crash
 
 from .counterexample import Unreadable, read
+from .processes import ourselves
 from .replayed import CLEAN, FATAL, NOT_RUN, OTHER, SAME, Replayed
 
 __all__ = ["CLEAN", "FATAL", "INTERPRETED", "NOT_RUN", "OTHER", "SAME", "Replayed", "replayed"]
@@ -39,8 +39,7 @@ def replayed(
         stored = read(file)
     except Unreadable as error:
         return Replayed(NOT_RUN, str(error))
-    command = [sys.executable, "-m", "fuzz", "replay", "--json", str(file), *(["--target", target] if target else [])]
-    fatal = stored.property_id == Crash.id and stored.message.startswith(FATAL)
+    command = [*ourselves(), "replay", "--json", str(file), *(["--target", target] if target else [])]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
     )
@@ -52,14 +51,10 @@ def replayed(
         except subprocess.TimeoutExpired:
             beat()
             if monotonic() >= deadline:
-                process.kill()
-                process.communicate()
-                if fatal and "hung" in stored.message:
+                _end(process)
+                if stored.property_id == Crash.id and stored.message.startswith(f"{FATAL}hung"):
                     return Replayed(SAME, "the replay hangs, as the finding says")
                 return Replayed(NOT_RUN, f"the replay takes longer than {timeout:g} s")
-    if process.returncode < 0:
-        died = f"the replay's process died of signal {-process.returncode}"
-        return Replayed(SAME if fatal else NOT_RUN, died)
     try:
         said = json.loads(out)
         property_id = said["property"]
@@ -74,3 +69,16 @@ def replayed(
     if lacking:  # a step that there is not, since the fault is not there to admit its request, is no such thing
         return Replayed(NOT_RUN, f"{len(lacking)} operations cannot be done on this target: {lacking[0]}")
     return Replayed(CLEAN, f"{stored.property_id or 'the scenario'} is clean")
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a guard, and with it the process that it guards: asked once it asks, asked twice it kills."""
+    for _ in range(2):
+        process.terminate()
+        try:
+            process.communicate(timeout=1.0)
+            return
+        except subprocess.TimeoutExpired:
+            continue
+    process.kill()
+    process.communicate()

@@ -16,6 +16,7 @@ import threading
 __all__ = [
     "LOST_DEVICE",
     "OUT_OF_MEMORY",
+    "THREADS_LEFT",
     "WHERE",
     "die_with_parent",
     "ended",
@@ -25,7 +26,7 @@ __all__ = [
     "say_where",
 ]
 
-OUT_OF_MEMORY, LOST_DEVICE = 71, 70
+OUT_OF_MEMORY, LOST_DEVICE, THREADS_LEFT = 71, 70, 72
 """Exit statuses of a process that runs a target: what it cannot say any more in another way."""
 
 WHERE = signal.SIGUSR1
@@ -35,11 +36,11 @@ WHERE = signal.SIGUSR1
 _STANDARD_ERROR = 2
 
 
-def ourselves() -> list[str]:
-    """The words that start this command line in another process, with the import path of this one: a `fuzz.py` in the
-    working folder is not taken for it."""
-    path = [folder for folder in sys.path if folder]
-    return [sys.executable, "-c", f"import sys; sys.path[:] = {path!r}; from fuzz.__main__ import main; main()"]
+def ourselves(module: str = "fuzz") -> list[str]:
+    """The words that start this command line, or another module of ours, in another process. It has the import path of
+    this one, so that a `fuzz.py` in the working folder is not taken for it."""
+    run = f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    return [sys.executable, "-c", f"import runpy, sys; sys.path[:] = {sys.path!r}; {run}"]
 
 
 def follow_parent() -> None:
@@ -96,6 +97,8 @@ def ended(status: int | None) -> str:
         return "ran out of memory"
     if status == LOST_DEVICE:
         return "lost its device: a CUDA error"
+    if status == THREADS_LEFT:
+        return "was left with threads that targets had started and not ended"
     if status is not None and status < 0:
         try:
             return f"was killed by {signal.Signals(-status).name}"

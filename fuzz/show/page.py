@@ -51,7 +51,7 @@ def pictured(found: Counterexample, factory: TargetFactory | None = None) -> Pic
     try:
         if fatal:
             before = replace(found, operations=found.operations[:-1], property_id=None, message="", at=None)
-            data = picture(before, factory or load(found.target))
+            data = picture(before, factory or load(found.target), drain=False)
             return (
                 data,
                 f"The picture ends before the operation that its process died of: {describe(found.operations[-1])}.",

@@ -54,11 +54,12 @@ class _Store:
         return number
 
 
-def picture(counterexample: Counterexample, factory: TargetFactory) -> dict[str, Any]:
+def picture(counterexample: Counterexample, factory: TargetFactory, *, drain: bool = True) -> dict[str, Any]:
     """Replay `counterexample` strictly on a target of `factory`; what happened, as JSON-ready data.
 
-    The drain phase has columns only if the violation is there. A run that breaks nothing has `property` None. Raises
-    NotDrawn for what is too large; an exception of the harness passes through. O(operations x pool)."""
+    Without `drain`, there is no drain phase; else it has columns only if the violation is there. A run that breaks
+    nothing has `property` None. Raises NotDrawn for what is too large; an exception of the harness passes through.
+    O(operations x pool)."""
     configuration, count = counterexample.configuration, len(counterexample.operations)
     blocks, size = configuration.num_blocks, configuration.block_size
     if count > MOST_OPERATIONS or blocks * count > MOST_CELLS or blocks * size * count > MOST_SLOTS:
@@ -70,6 +71,7 @@ def picture(counterexample: Counterexample, factory: TargetFactory) -> dict[str,
         counterexample.operations,
         counterexample.judging,
         strict=True,
+        drain=drain,
         watch=recorder.watch,
     )
     violation = run.violation

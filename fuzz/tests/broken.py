@@ -13,5 +13,5 @@ def early(configuration: Configuration) -> Target:
 
 
 def factory(configuration: Configuration) -> Target:
-    """A factory that fails before there is a core to judge: the harness's failure, not a finding."""
+    """A factory that fails before there is a core to judge."""
     raise RuntimeError("this factory is broken")

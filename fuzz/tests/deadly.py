@@ -6,7 +6,6 @@ hundred episodes.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -58,8 +57,10 @@ def outgrows(configuration: Configuration) -> Target:
 
 
 def unloadable(configuration: Configuration) -> Target:
-    """Its process dies of making one; in the main process, which only asks what it can do, it does not."""
-    if multiprocessing.parent_process() is not None:
+    """A process dies of making the tenth; the one that asks what it can do makes fewer."""
+    global _made
+    _made += 1
+    if _made == 10:
         os._exit(9)
     return KvcoreTarget(configuration)
 

@@ -105,13 +105,11 @@ def night(
     *,
     enough: int = 1,
     until: Callable[[Campaign], object] | None = None,
-    in_process: bool = False,
     executor: Making | None = None,
     **options: Any,
 ) -> CampaignResult:
-    """A campaign that ends with its first finding, or when `until` says so. in_process: what needs no worker to die is
-    tested without starting one."""
-    plan = replace(plan, max_findings=0 if until else enough, in_process=in_process)
+    """A campaign that ends with its first finding, or when `until` says so."""
+    plan = replace(plan, max_findings=0 if until else enough)
     with ending(until or (lambda campaign: False)):
         return Campaign(
             plan, out, time.monotonic, told or Told(), executor or executor_of(plan), now=lambda: NOW, **options
@@ -245,7 +243,7 @@ def test_a_bug_is_one_finding_however_often_it_is_hit_and_goes_through_its_statu
     accepted = fuzz("accept", "--out", out)
     assert accepted.exit_code == 0, accepted.output
 
-    again = night(out, replace(plan, seed="2"), until=lambda campaign: campaign.findings.now(), in_process=True)
+    again = night(out, replace(plan, seed="2"), until=lambda campaign: campaign.findings.now())
     assert again.status == 5, again.complaint
     assert [one.status for one in again.findings] == ["known"]
     assert again.findings[0].total > again.findings[0].hits
@@ -259,13 +257,12 @@ def test_a_bug_is_one_finding_however_often_it_is_hit_and_goes_through_its_statu
         WALK,
         baseline=out / "fixed.json",
         until=lambda campaign: campaign.result.fixed and campaign.result.tally.operations,
-        in_process=True,
     )
     assert fixed.status == 0, fixed.complaint
     assert [one.id for one in fixed.fixed] == [id]
 
     Baseline({id: replace(entry, status="fixed")}).write(out / "regressed.json")
-    regressed = night(tmp_path / "regressed", plan, baseline=out / "regressed.json", in_process=True)
+    regressed = night(tmp_path / "regressed", plan, baseline=out / "regressed.json")
     assert regressed.status == 1
     assert [one.status for one in regressed.findings] == ["regressed"]
 
@@ -289,7 +286,7 @@ def _pytest(*files: Path) -> dict[str, str]:
 
 def test_two_bugs_at_a_time_are_two_findings(tmp_path: Path) -> None:
     plan = replace(WALK, targets=("fuzz.tests.deadly:two",), budget=90.0, seed="18")  # which meets the rare one soon
-    result = night(tmp_path, plan, enough=2, in_process=True)
+    result = night(tmp_path, plan, enough=2)
     assert sorted(one.signature.property_id for one in result.findings) == ["ERRORS", "OWNERSHIP"]
 
 
@@ -297,7 +294,7 @@ def test_a_bug_that_is_met_in_two_ways_is_one_finding(tmp_path: Path) -> None:
     """KC-10 replaces a tail that nobody else holds: by the policy a wrong block, or one that a full pool has not."""
     told = Told()
     plan = replace(WALK, targets=("fuzz.zoo:KC-10",), budget=90.0)
-    result = night(tmp_path, plan, told, until=lambda campaign: "another way" in "".join(told.lines), in_process=True)
+    result = night(tmp_path, plan, told, until=lambda campaign: "another way" in "".join(told.lines))
     (finding,) = result.findings
     assert {one.signature.property_id for one in finding.symptoms} == {"EXACT", "ADMISSION"}
     for variant in finding.variants:
@@ -315,7 +312,6 @@ def test_a_bug_that_is_met_in_two_ways_is_one_finding(tmp_path: Path) -> None:
             tmp_path / name,
             replace(plan, seed="2"),
             until=lambda campaign: sum(one.hits for one in campaign.findings.now()) >= 8,
-            in_process=True,
             baseline=tmp_path / "baseline.json",
         )
         assert again.status == 5, again.verdict
@@ -323,7 +319,7 @@ def test_a_bug_that_is_met_in_two_ways_is_one_finding(tmp_path: Path) -> None:
 
 
 def test_what_fails_now_and_then_is_kept_and_said(tmp_path: Path) -> None:
-    result = night(tmp_path, replace(WALK, targets=("fuzz.tests.deadly:flaky",)), in_process=True)
+    result = night(tmp_path, replace(WALK, targets=("fuzz.tests.deadly:flaky",)))
     assert result.status == 1
     flaky = [one for one in result.findings if one.replays in ("1 of 3", "2 of 3")]
     assert flaky
@@ -332,7 +328,7 @@ def test_what_fails_now_and_then_is_kept_and_said(tmp_path: Path) -> None:
 
 def test_only_the_properties_that_were_asked_for_count(tmp_path: Path) -> None:
     plan = replace(WALK, targets=("fuzz.zoo:NV-1",), properties=("FRESHNESS",))
-    result = night(tmp_path, plan, until=lambda campaign: campaign.result.not_counted, in_process=True)
+    result = night(tmp_path, plan, until=lambda campaign: campaign.result.not_counted)
     assert result.status == 0
     assert result.not_counted["OWNERSHIP"] > 0
 
@@ -442,23 +438,6 @@ def test_a_worker_that_somebody_kills_is_replaced_and_said(tmp_path: Path) -> No
     assert summary["operations"] > 0
 
 
-def test_a_harness_that_fails_says_so(tmp_path: Path) -> None:
-    result = fuzz(
-        "run",
-        "--workers",
-        2,
-        "--engine",
-        "walk",
-        "--target",
-        "fuzz.tests.broken:factory",
-        "--out",
-        tmp_path,
-        "--budget",
-        5,
-    )
-    assert result.exit_code == 3 or "this factory is broken" in str(result.exception)
-
-
 def test_nothing_executed_is_said(tmp_path: Path) -> None:
     assert night(tmp_path, replace(WALK, budget=0.0)).status == 4
 
@@ -555,7 +534,7 @@ def test_a_supervisor_that_is_killed_loses_nothing(tmp_path: Path) -> None:
         until(lambda: not any(Path(f"/proc/{pid}").exists() and _alive(pid) for pid in workers))
     assert hits
     told = Told()
-    result = night(tmp_path, WALK, told, in_process=True)
+    result = night(tmp_path, WALK, told)
     assert told.adopted >= 1
     assert result.status == 1
     assert [one.signature.property_id for one in result.findings] == ["OWNERSHIP"]
@@ -606,7 +585,7 @@ def test_a_disk_that_is_full_for_a_moment_costs_no_finding(tmp_path: Path, monke
         return write(counterexample, path)
 
     monkeypatch.setattr(findings_module, "write", full)
-    result = night(tmp_path, replace(WALK, targets=("fuzz.zoo:NV-1",)), in_process=True)
+    result = night(tmp_path, replace(WALK, targets=("fuzz.zoo:NV-1",)))
     assert result.status == 1
     assert "No space left on device" in result.complaint
     assert result.findings[0].path.exists()
@@ -618,7 +597,7 @@ def test_what_no_disk_takes_is_printed(tmp_path: Path, monkeypatch: pytest.Monke
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(findings_module, "write", full)
-    result = night(tmp_path, replace(WALK, targets=("fuzz.zoo:NV-1",)), in_process=True)
+    result = night(tmp_path, replace(WALK, targets=("fuzz.zoo:NV-1",)))
     assert result.status == 1
     assert result.unsaved
     for line in result.unsaved:
@@ -662,7 +641,7 @@ def test_a_real_disk_that_fills_up(small_disk: Path) -> None:
     full = night(out, WALK)
     assert full.status == 3, "there is no room for findings"
     (small_disk / "filler").unlink()
-    after = night(out, replace(WALK, targets=("fuzz.zoo:NV-1",)), in_process=True)
+    after = night(out, replace(WALK, targets=("fuzz.zoo:NV-1",)))
     assert after.status == 1, after.complaint
     assert after.findings[0].total > after.findings[0].hits, "the first finding is there still"
 
@@ -679,7 +658,7 @@ def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: py
 
 def test_bisect_maps_every_outcome(tmp_path: Path) -> None:
     bug = "fuzz.zoo:NV-7"
-    night(tmp_path / "night", replace(WALK, targets=(bug,)), in_process=True)
+    night(tmp_path / "night", replace(WALK, targets=(bug,)))
     (path,) = (tmp_path / "night" / "findings").glob("*/counterexample.json")
     assert bisected(path, "", 60)[0] == 1
     assert bisected(path, "kvcore", 60)[0] == 0

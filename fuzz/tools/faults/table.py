@@ -96,7 +96,7 @@ def _run(
 
       python -m fuzz.tools.faults disk --workers 1
     """
-    console = Console(highlight=False)
+    console = Console(highlight=False, emoji=False)
     known = {fault.name for fault in FAULTS} | set(KINDS)
     for name in set(names or ()) - known:
         raise typer.BadParameter(f"{name!r} is no fault and no kind; there are {', '.join(sorted(known))}")
