@@ -12,6 +12,8 @@ import json
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
 
 from .runs.guard import Ending, watched
 from .runs.processes import ourselves
@@ -52,8 +54,10 @@ def _say(text: str) -> None:
 def _found(ending: Ending) -> None:
     """Say what the process died of, and keep it as a finding where the command has a folder for that."""
     from .campaign.settle import shortened
-    from .findings.crash import crash_of, kept
+    from .findings.crash import crash_of
+    from .findings.filed import filed
     from .runs.child import Ended, ask
+    from .runs.counterexample import as_line, write
     from .show.timeline import describe
 
     about = ending.about
@@ -62,14 +66,16 @@ def _found(ending: Ending) -> None:
         seconds = float(about["shrink_seconds"])
         with suppress(Ended):
             found = ask(shortened, (found, seconds), seconds=seconds + 30.0) or found
+    path = None
     try:
-        path = kept(found, about)
+        if about.get("least"):
+            path = write(found, Path(about["least"]))
+        elif about.get("out"):
+            now = datetime.now().astimezone().replace(microsecond=0)
+            path = filed(found, Path(about["out"]), now, "0 of 1" if found.note else "1 of 1")
     except OSError as error:
-        path = None
-        _say(f"it could not be written: {error}; the operations are these, for a file of your own:")
-        from .runs.counterexample import as_text
-
-        print(as_text(found))
+        _say(f"no disk would take this counterexample ({error}); put the line in a file, which `replay` reads:")
+        print(as_line(found))
     if about.get("json"):
         data = {
             "file": about.get("file", str(path) if path else ""),

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -28,6 +29,7 @@ from ..findings.baseline import Baseline
 from ..findings.statuses import NEW, REGRESSED
 from ..findings.store import Findings
 from ..runs.files import put
+from ..runs.processes import NO_DISK, ended
 from ..runs.status import CLEAN, HARNESS, NOTHING, ONLY_KNOWN
 from . import ci
 from .checks import checks_of
@@ -46,6 +48,9 @@ from .tasks import Died, Task
 from .triage import KINDS, Tells, Triage
 
 __all__ = ["Campaign", "Show"]
+
+_LAST_RESULTS = 6.0
+"""Seconds in which workers may say what they have found, when the campaign cannot go on."""
 
 _NOTED = 5.0
 """Seconds between notes on disk of how far the campaign is."""
@@ -118,6 +123,9 @@ class Campaign:
             except ExecutorLost as error:
                 result.stop(str(error))
             finally:
+                self._last_results(workers)
+                for task, operations in workers.under_way():
+                    self._count(task, operations)
                 self._busy_at_end = workers.busy()
                 workers.close()
             self._finish(interrupted)
@@ -182,7 +190,7 @@ class Campaign:
         try:
             self._folder.give_up_reserve()
             result.gone = self.findings.tidy()
-            self._note(ended=not interrupted)
+            self._note(ended=not interrupted and not result.stopped)
             summary = result.to_json()
             put(self.out / "summary.json", json.dumps(summary, indent=2) + "\n")
             put(self.out / "summary.md", ci.markdown(summary))
@@ -223,6 +231,15 @@ class Campaign:
                 self._show.progress(self._figures(workers, now))
             self._sample()
 
+    def _last_results(self, workers: Executor) -> None:
+        """If the campaign could not go on, what its workers have found until then: a hit that no disk would take is in
+        their memory alone."""
+        until = monotonic() + _LAST_RESULTS
+        with suppress(ExecutorLost):
+            while self.result.stopped and workers.running() and monotonic() < until:
+                for event in workers.events(0.1):
+                    self._take(event)
+
     def _enough(self) -> bool:
         most = self.plan.max_findings
         if any(task.kind in ("reduce", "interpret") for task in (*self._queue.first, *self._queue.running)):
@@ -245,6 +262,7 @@ class Campaign:
     def _figures(self, workers: Executor, now: float) -> Figures:
         seconds = now - self._began
         operations, processes = self.result.tally.operations, self.plan.processes
+        operations += sum(done for _, done in workers.under_way())
         return Figures(
             seconds,
             operations,
@@ -333,6 +351,9 @@ class Campaign:
         task = died.task
         self._show.died(died)
         self.result.note_death(died)
+        if died.how == ended(NO_DISK):
+            self._folder.full("a worker found no room there")
+            return
         if died.lost and self._queue.lose(task, before):
             return
         if task.kind in KINDS:
@@ -342,13 +363,18 @@ class Campaign:
         else:
             self._take_dead_hunter(died)
 
+    def _count(self, task: Task, operations: int) -> None:
+        """Operations of a task that has no result."""
+        if task.kind == "hunt" and task.stream is not None:
+            tally, engine = self.result.tally, task.stream.engine
+            tally.operations += operations
+            tally.by_engine[engine] = tally.by_engine.get(engine, 0) + operations
+
     def _take_dead_hunter(self, died: Died) -> None:
-        task, tally = died.task, self.result.tally
+        task = died.task
         assert task.stream is not None
         self._triage.collect(task)
-        engine = task.stream.engine
-        tally.operations += died.operations
-        tally.by_engine[engine] = tally.by_engine.get(engine, 0) + died.operations
+        self._count(task, died.operations)
         why = self._streams.died(died)
         if why and died.unit < 0:  # nothing can be done with what the stream is on
             self.result.stop(why)

@@ -177,6 +177,10 @@ class RayWorkers:
     def running(self) -> list[Task]:
         return [seat.task for seat in self._seats if seat.task is not None]
 
+    def under_way(self) -> list[tuple[Task, int]]:
+        """None can be asked: what they have done is on their machines."""
+        return []
+
     def pids(self) -> list[int]:
         """Of the actors that are there, on whatever machine."""
         return [seat.here.pid for seat in self._seats if seat.here is not None]

@@ -102,6 +102,9 @@ class Executor(Protocol):
     def running(self) -> list[Task]:
         """Tasks that were submitted and have not come back."""
 
+    def under_way(self) -> list[tuple[Task, int]]:
+        """Of the running tasks that can be asked: the operations that they have done so far."""
+
     def submit(self, task: Task) -> None:
         """Begin with it. Only while something is idle."""
 

@@ -1,4 +1,4 @@
-"""A campaign's folder: one campaign at a time writes to it, and what is found has room there when the disk is full.
+"""A campaign's folder: one command at a time writes to it, and what is found has room there when the disk is full.
 
     lock                which process writes here
     reserve             kept back; given up for findings when the disk is full
@@ -11,19 +11,15 @@ Findings, the history and the journal are others' files.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TypeVar
 
-from properties.operations import encode
-
 from ..engines.engine import SCRATCH
-from ..runs.counterexample import write
+from ..runs.counterexample import as_line, write
 from ..runs.values import Counterexample
 from .history import BadHistory
 
@@ -38,12 +34,12 @@ Saved = TypeVar("Saved")
 
 
 class Busy(Exception):
-    """Another campaign writes to this folder."""
+    """Another command writes to this folder."""
 
 
 @contextmanager
 def taken(out: Path) -> Iterator[None]:
-    """The folder is made if need be, and while this lasts, no other campaign writes to it. Raises Busy, OSError."""
+    """The folder is made if need be, and while this lasts, no other command writes to it. Raises Busy, OSError."""
     out.mkdir(parents=True, exist_ok=True)
     with (out / "lock").open("a+", encoding="utf-8") as lock:
         try:
@@ -51,7 +47,7 @@ def taken(out: Path) -> Iterator[None]:
         except OSError:
             lock.seek(0)
             raise Busy(
-                f"another campaign (process {lock.read().strip()}) writes to {out}; wait for it, or give another --out"
+                f"another command (process {lock.read().strip()}) writes to {out}; wait for it, or give another --out"
             ) from None
         lock.truncate(0)
         lock.write(str(os.getpid()))
@@ -116,7 +112,7 @@ class Folder:
             except (OSError, BadHistory) as error:
                 self.full(error)
                 if last and found is not None:
-                    self._lost(_as_text(found))
+                    self._lost(as_line(found))
         return None
 
     def save_hit(self, found: Counterexample, path: Path) -> str:
@@ -129,18 +125,3 @@ def forget(path: str | Path) -> None:
     """A file that may be gone already; "" is none."""
     if path:
         Path(path).unlink(missing_ok=True)
-
-
-def _as_text(found: Counterexample) -> str:
-    """The counterexample in one line, for where no file can be written."""
-    return json.dumps(
-        {
-            "schema": 1,
-            "target": found.target,
-            "property": found.property_id,
-            "message": found.message,
-            "configuration": found.configuration.to_json(),
-            "judging": asdict(found.judging),
-            "operations": [encode(operation) for operation in found.operations],
-        }
-    )

@@ -103,8 +103,8 @@ class Hunter:
                 hit = self._hit(found, factory, task, result.following - 1, result.tally.operations)
                 result.hits.append(hit)
                 written += bool(hit.path or hit.error)
-                if task.most and written >= task.most:
-                    break
+                if hit.error or (task.most and written >= task.most):
+                    break  # what no disk would take is only in this process
         finally:
             spent = monotonic() - began
             result.tally.seconds[stream.engine] = result.tally.seconds.get(stream.engine, 0.0) + spent

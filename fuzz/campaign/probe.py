@@ -25,13 +25,15 @@ _SECONDS = 120.0
 @dataclass(frozen=True, slots=True)
 class Probed:
     """inside, outside: what a session can do that looks into the core, or does not. policy: with the usual
-    configuration. policies: with each kind of reuse. error: why there is none of this; then the rest is empty."""
+    configuration. policies: with each kind of reuse. error: why there is none of this; then the rest is empty.
+    unknown: there is no such target at all."""
 
     inside: frozenset[Capability] = frozenset()
     outside: frozenset[Capability] = frozenset()
     policy: Policy | None = None
     policies: tuple[Policy, ...] = ()
     error: str = ""
+    unknown: bool = False
 
 
 def probe(targets: Iterable[str]) -> dict[str, Probed]:
@@ -49,7 +51,7 @@ def _probe(name: str) -> Probed:
         factory = load(name)
         inside = Judging().session(factory, Configuration())
     except (UnknownTarget, ImportError) as error:
-        return Probed(error=str(error))
+        return Probed(error=str(error), unknown=isinstance(error, UnknownTarget))
     return Probed(
         inside.capabilities,
         Judging(outside=True).session(factory, Configuration()).capabilities,

@@ -142,6 +142,15 @@ class Workers:
     def running(self) -> list[Task]:
         return [place.task for place in self._places if place.task is not None]
 
+    def under_way(self) -> list[tuple[Task, int]]:
+        """The running tasks, and the operations that they have done so far."""
+        found = []
+        for place in self._places:
+            if place.task is not None:
+                word = Spool.read(place.spool)
+                found.append((place.task, word["operations"] if word.get("task") == place.task.number else 0))
+        return found
+
     def submit(self, task: Task) -> None:
         """Give it to an idle worker; there must be one."""
         place = next(place for place in self._places if place.process is not None and place.task is None)

@@ -21,7 +21,7 @@ from typing import Any
 from properties.targets import load
 
 from ..runs.output import print_to
-from ..runs.processes import LOST_DEVICE, OUT_OF_MEMORY, THREADS_LEFT, follow_parent, limit_memory, say_where
+from ..runs.processes import LOST_DEVICE, NO_DISK, OUT_OF_MEMORY, THREADS_LEFT, follow_parent, limit_memory, say_where
 from ..runs.recording import recording
 from . import settle
 from .executor import Executor, Making, TaskResult
@@ -101,7 +101,11 @@ def main(connection: Any, spool: str, memory: int, device: str) -> None:
         os.environ["CUDA_VISIBLE_DEVICES"] = device
     limit_memory(memory)
     process = os.getpid()
-    worker, says = Worker(f"CUDA device {device}" if device else ""), Spool(Path(spool))
+    worker = Worker(f"CUDA device {device}" if device else "")
+    try:
+        says = Spool(Path(spool))
+    except OSError:  # ours, and no fault of any target
+        os._exit(NO_DISK)
     while True:
         try:
             task = connection.recv()

@@ -1,7 +1,8 @@
 """The command line, `python -m fuzz`: the commands in the order of its help, and the way out when all else fails.
 
-One file a command. `common.py` is what they share, `display.py` is the terminal of a campaign, `again.py` says what
-repeats one, and `folder.py` holds what is done with a campaign's folder: `accept`, `promote`, `tidy` and `report`.
+One file a command. `common.py` is what they share, `out.py` the folder that some write to, `display.py` the terminal of
+a campaign, `again.py` says what repeats one, and `folder.py` holds what is done with a campaign's folder: `accept`,
+`promote`, `tidy` and `report`.
 
 Exit statuses, of every command: 0 clean, 1 violation (of a campaign: a new one), 2 usage (also unreadable files), 3 the
 harness itself failed, 4 nothing was executed, 5 only known findings, 130 interrupted.

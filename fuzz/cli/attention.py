@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -17,9 +18,11 @@ from rich.table import Table
 
 from properties.attention.cases import Case, MalformedCase
 
-from ..engines.attention import AttentionPlan, check_one, run_attention, shrink_case, write_finding
-from ..runs.status import CLEAN, NOTHING, VIOLATION
-from .common import console, duration, kernels_of, usage
+from ..engines.attention import AttentionPlan, check_one, finding_text, run_attention, shrink_case, write_finding
+from ..runs.files import put
+from ..runs.status import CLEAN, HARNESS, NOTHING, VIOLATION
+from .common import complaints, console, duration, kernels_of, lost, usage
+from .out import take
 
 __all__ = ["attention"]
 
@@ -31,6 +34,7 @@ class Dot(str, Enum):
 
 
 def attention(
+    context: typer.Context,
     kernels: Annotated[
         str, typer.Option(help="Kernels under test: kvcore, vllm, sglang, or package.module:factory.")
     ] = "kvcore",
@@ -64,6 +68,7 @@ def attention(
     kernels_of(kernels)
     if case:
         _one_case(kernels, case, dot.value, as_json)
+    take(context, out)
     plan = AttentionPlan(kernels, seed or str(secrets.randbits(32)), cases, workers, dot.value, tiles)
     limit = duration(budget) if budget else float("inf")
     began = time.monotonic()
@@ -92,18 +97,28 @@ def attention(
                 console.print(f"{elapsed:6.0f} s  {done:,} cases, {compared:,} row-heads bit by bit")
 
         result = run_attention(plan, late=lambda: time.monotonic() - began > limit, progress=progress)
-    paths = []
+    paths: list[Path | None] = []
     for number, found in enumerate(result.findings):
-        write_finding(found, out / "findings")
+        try:
+            path: Path | None = write_finding(found, out / "findings")
+        except OSError as error:
+            path = None
+            lost(" ".join(finding_text(found).split()), error)
         if duration(shrink):
             if not as_json:
                 console.print(f"[red]{found.property_id}[/] in case {found.number}; shrinking")
             over = partial(_after, time.monotonic() + duration(shrink))
             result.findings[number] = shrink_case(kernels, found, dot=dot.value, late=over)
-        paths.append(write_finding(result.findings[number], out / "findings"))
+            if path is not None:
+                with suppress(OSError):  # as it was found it is there
+                    put(path, finding_text(result.findings[number]) + "\n")
+        paths.append(path)
     summary = result.to_json(plan, time.monotonic() - began)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "attention.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    complaint = ""
+    try:
+        put(out / "attention.json", json.dumps(summary, indent=2) + "\n")
+    except OSError as error:
+        complaint = f"cannot write to {out}: {error}"
     if as_json:
         typer.echo(json.dumps(summary, indent=2))
     else:
@@ -114,10 +129,13 @@ def attention(
                 "" if dot is Dot.sequential else f" --dot {dot.value}"
             )
             console.print(f"  {escape(found.case.to_json())}", soft_wrap=True)
-            console.print(f"  python -m fuzz attention{same} --case {path}", soft_wrap=True)
+            if path is not None:
+                console.print(f"  python -m fuzz attention{same} --case {path}", soft_wrap=True)
+    if complaint:
+        complaints.print(f"[bold red]{escape(complaint)}[/]", soft_wrap=True)
     if result.findings:
         raise typer.Exit(VIOLATION)
-    raise typer.Exit(CLEAN if summary["cases"] else NOTHING)
+    raise typer.Exit(HARNESS if complaint else CLEAN if summary["cases"] else NOTHING)
 
 
 def _after(moment: float) -> bool:

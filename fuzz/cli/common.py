@@ -42,6 +42,7 @@ __all__ = [
     "duration",
     "factory_of",
     "kernels_of",
+    "lost",
     "memory_of",
     "now",
     "requests_of",
@@ -98,6 +99,15 @@ def factory_of(target: str) -> TargetFactory:
 
 
 _recordings = ExitStack()
+
+
+def lost(line: str, why: object) -> None:
+    """Print what no disk would take, so that whoever reads the log still has it."""
+    complaints.print(
+        f"[bold red]no disk would take this finding[/] ({escape(str(why))}); put the line in a file and replay that:",
+        soft_wrap=True,
+    )
+    print(line, flush=True, file=console.file)
 
 
 def duration(text: str) -> float:

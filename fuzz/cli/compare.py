@@ -16,14 +16,17 @@ from reference import PROPERTIES
 
 from ..campaign.compare import compare as run_compare
 from ..campaign.compare import keep, markdown, render
+from ..campaign.probe import probe
 from ..runs.status import CLEAN, NOTHING, VIOLATION
 from ..show.markdown_section import replace_section
 from .common import console, duration, usage
+from .out import take
 
 __all__ = ["compare"]
 
 
 def compare(
+    context: typer.Context,
     targets: Annotated[list[str], typer.Argument(help="Targets; the first is what speed is compared with.")],
     budget: Annotated[str, typer.Option(help="Time for each: 30s, 10m, 2h.")] = "1m",
     seed: Annotated[str, typer.Option(help="The same for all.")] = "compare",
@@ -43,7 +46,7 @@ def compare(
 ) -> None:
     """Compare cores: the same campaign for each, in a process of its own; a table of cores and properties.
 
-    Exit status 1 if any property is violated, 4 if nothing was executed.
+    Exit status 1 if any property is violated, 4 if nothing was executed of one of them.
 
     Examples:
 
@@ -52,6 +55,10 @@ def compare(
       python -m fuzz compare kvcore mycore.testing:make --into README.md
     """
     duration(budget)
+    for name, probed in probe(targets).items():
+        if probed.unknown:
+            usage(f"{name}: {probed.error}")
+    take(context, out)
     result = run_compare(
         targets,
         out,
@@ -78,7 +85,8 @@ def compare(
         if column.missing:
             console.print(f"[yellow]{column.name}[/]: {escape(column.missing)}", soft_wrap=True)
     console.print(f"page: {render(result, out)}   table: {out / 'compare.json'}", soft_wrap=True)
-    raise typer.Exit(VIOLATION if result.violated else CLEAN if result.executed else NOTHING)
+    whole = result.executed and not any(column.missing for column in result.columns)
+    raise typer.Exit(VIOLATION if result.violated else CLEAN if whole else NOTHING)
 
 
 def _link(copies: Mapping[str, Path], base: Path, file: str) -> str:

@@ -20,7 +20,7 @@ from ..findings.statuses import NEW, REGRESSED
 from ..findings.store import NOT_REPLAYED, Finding
 from ..runs.status import CLEAN, NOTHING, ONLY_KNOWN
 from ..show.timeline import hard_states
-from .common import complaints, console, show_counterexample, show_engines, trace_line
+from .common import complaints, console, lost, show_counterexample, show_engines, trace_line
 
 __all__ = ["Display", "announce", "summarize"]
 
@@ -134,10 +134,8 @@ def summarize(result: CampaignResult, out: Path) -> None:
         console.print(f"[yellow]known, not met, still fails:[/] {escape(str(signature))}", soft_wrap=True)
     for line in result.gone:
         console.print(f"[dim]tidied: {escape(line)}[/]", soft_wrap=True)
-    for text in result.unsaved:
-        # A line that no disk would take: whoever reads the log still has it.
-        complaints.print("a counterexample that could not be written:", style="bold red")
-        print(text, flush=True)
+    for line in result.unsaved:
+        lost(line, out)
     if result.complaint and result.complaint != result.verdict:
         complaints.print(f"[bold red]{escape(result.complaint)}[/]", soft_wrap=True)
     colour = "green" if result.status == CLEAN else "yellow" if result.status in (ONLY_KNOWN, NOTHING) else "red"
@@ -146,11 +144,9 @@ def summarize(result: CampaignResult, out: Path) -> None:
     if os.environ.get("GITHUB_ACTIONS") == "true":
         for line in ci.annotated(summary):
             print(line)
-    console.print(
-        f"\nreport: {out / 'report.html'}   summary: {out / 'summary.json'}, {out / 'summary.md'}   "
-        f"JUnit: {out / 'junit.xml'}   history: {out / 'history.sqlite'}",
-        soft_wrap=True,
-    )
+    files = ("report.html", "summary.json", "summary.md", "junit.xml", "history.sqlite")
+    if left := [str(out / name) for name in files if (out / name).exists()]:
+        console.print(f"\n{'   '.join(left)}", soft_wrap=True)
 
 
 def _what_was_checked(result: CampaignResult, summary: dict[str, Any]) -> None:

@@ -21,6 +21,7 @@ from ..explore.search import Explored, Plan
 from ..explore.search import explore as explore_space
 from ..explore.space import KINDS, BadSpace, Space
 from ..explore.store import CannotResume
+from ..runs.files import put
 from ..runs.guard import about, beat
 from ..runs.status import CLEAN, HARNESS
 from ..runs.values import Judging
@@ -37,6 +38,7 @@ from .common import (
     show_operations,
     usage,
 )
+from .out import keep, take
 
 __all__ = ["explore"]
 
@@ -94,6 +96,7 @@ class _Depths:
 
 
 def explore(
+    context: typer.Context,
     target: TargetOption = "kvcore",
     blocks: Annotated[int, typer.Option(min=1, help="Blocks in the pool.")] = 3,
     block_size: Annotated[int, typer.Option(min=1, help="Tokens per block.")] = 1,
@@ -141,6 +144,7 @@ def explore(
 
       python -m fuzz explore --target my_package.adapter:make --outside --max-depth 6
     """
+    take(context, out)
     about(
         {
             "target": target,
@@ -198,9 +202,14 @@ def explore(
     except Changed as error:
         complaints.print(f"[bold red]the harness itself failed:[/] {escape(str(error))}", soft_wrap=True)
         raise typer.Exit(HARNESS) from None
+    if result.counterexample is not None:
+        result.path = keep(result.counterexample, out)
     summary = result.to_json()
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    try:
+        put(out / "summary.json", json.dumps(summary, indent=2) + "\n")
+    except OSError as error:
+        complaints.print(f"[bold red]no summary:[/] {escape(str(error))}", soft_wrap=True)
+        result.status = result.status or HARNESS
     if as_json:
         print(json.dumps(summary, indent=2), file=console.file)
     else:
@@ -231,7 +240,8 @@ def _explored(result: Explored) -> None:
         show_operations(found)
         if found.at == len(found.operations):
             console.print("  [bold red]then, in the drain phase[/]")
-        console.print(f"  python -m fuzz replay {result.path}", style="bold", soft_wrap=True)
+        if result.path is not None:
+            console.print(f"  python -m fuzz replay {result.path}", style="bold", soft_wrap=True)
     if result.complaint:
         console.print(f"[yellow]{escape(result.complaint)}[/]", soft_wrap=True)
     if result.status == CLEAN:

@@ -21,6 +21,7 @@ from ..runs.quantities import bytes_of, seconds_of
 from ..runs.status import CLEAN, NOTHING
 from ..show.page import render_history
 from .common import console, now, usage
+from .out import take
 
 __all__ = ["accept", "promoted", "report", "tidy"]
 
@@ -38,6 +39,7 @@ def _summary(out: Path) -> dict[str, Any]:
 
 
 def accept(
+    context: typer.Context,
     out: OutOption = Path("fuzz-out"),
     baseline: BaselineOption = None,
     only: Annotated[list[str] | None, typer.Option(help="Only this signature's id; may be repeated.")] = None,
@@ -51,6 +53,7 @@ def accept(
       python -m fuzz accept --out night --baseline fuzz/baseline.json --only 1a2b3c4d
     """
     summary = _summary(out)
+    take(context, out)
     if summary["schema"] != SCHEMA:
         usage(f"{out}: of an older version, whose findings have no directories; run the campaign again to accept them")
     path = baseline or out / "baseline.json"
@@ -99,6 +102,7 @@ def promoted(
 
 
 def tidy(
+    context: typer.Context,
     out: OutOption = Path("fuzz-out"),
     keep: Annotated[str, typer.Option(help="Age from which a finding that is known or fixed goes: 30d, 12h.")] = "30d",
     disk: Annotated[str, typer.Option(help="Bytes that the findings may take: 500MiB, 2GiB.")] = "500MiB",
@@ -114,6 +118,7 @@ def tidy(
         kept = Keep(days=seconds_of(keep) / 86400, disk=bytes_of(disk))
     except (ValueError, OverflowError):
         usage(f"--keep {keep!r} --disk {disk!r}: give a time like 30d or 12h, and a size like 500MiB")
+    take(context, out)
     gone = Findings(out / "findings", kept, now()).tidy()
     for line in gone:
         console.print(escape(line), soft_wrap=True)

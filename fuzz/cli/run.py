@@ -31,6 +31,7 @@ from ..campaign.probe import Probed, probe
 from ..campaign.worker import executor_of, supervised
 from ..engines.registry import ENGINES, UnknownEngine, described, engine_of, on_kernels, shares
 from ..findings.baseline import BadBaseline
+from ..runs.files import tried
 from ..runs.status import CLEAN, HARNESS
 from ..show.page import render
 from .again import again
@@ -191,6 +192,10 @@ def run(
         chosen.discard("engines")
     if "trace_file" in given:
         requests_of(trace_file)
+    try:
+        tried(out)
+    except OSError as error:
+        usage(f"--out {out} cannot be written to: {error}; give another folder, or make room")
     base = CampaignPlan(
         "run",
         engines=shares(),
@@ -319,7 +324,10 @@ def _carry_out(
     """Run it, with the terminal told, and write its page. Ctrl-C and SIGTERM end it with what it has. Exits with 2."""
     try:
         with Display(plan.budget) as display, Interruptible() as clock:
-            before = signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+            before = {one: signal.getsignal(one) for one in (signal.SIGTERM, signal.SIGHUP)}
+            for one, handler in before.items():
+                if handler is not signal.SIG_IGN:  # as nohup has it
+                    signal.signal(one, signal.getsignal(signal.SIGINT))
             try:
                 announce(plan, on_ray)
                 campaign = Campaign(
@@ -338,7 +346,8 @@ def _carry_out(
                 _render(result, out)
                 return result
             finally:
-                signal.signal(signal.SIGTERM, before)
+                for one, handler in before.items():
+                    signal.signal(one, handler)
     except (Busy, NothingToResume, BadBaseline, BadHistory) as error:
         usage(str(error))
 

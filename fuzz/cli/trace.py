@@ -16,17 +16,28 @@ from properties.target import Target
 from ..engines.tally import Tally
 from ..engines.trace import trace as run_checked
 from ..record import Recorder
-from ..runs.counterexample import write
 from ..runs.guard import about, beat
 from ..runs.status import CLEAN, NOTHING, VIOLATION
 from ..runs.values import Judging
 from ..traces.run_trace import cannot_trace, run_trace
-from .common import OutsideOption, Reuse, TargetOption, complaints, console, factory_of, requests_of, trace_line, usage
+from .common import (
+    OutsideOption,
+    Reuse,
+    TargetOption,
+    complaints,
+    console,
+    factory_of,
+    requests_of,
+    trace_line,
+    usage,
+)
+from .out import keep, take
 
 __all__ = ["trace"]
 
 
 def trace(
+    context: typer.Context,
     file: Annotated[
         Path | None, typer.Argument(help="A trace in Mooncake's format, plain or gzip; built-in by default.")
     ] = None,
@@ -67,6 +78,7 @@ def trace(
     """
     if (record is not None and checks) or (private and record is None):
         usage("--record goes with --no-checks, and --private with --record")
+    take(context, out)
     about(
         {
             "target": target,
@@ -137,7 +149,7 @@ def trace(
             said = f"every property held after each of {report.operations:,} operations" if checks else "not checked"
             console.print(f"[bold green]clean[/]: {said}" if checks else f"[yellow]{said}[/]")
         raise typer.Exit(CLEAN if report.operations else NOTHING)
-    path = write(found, out / "findings" / f"{found.property_id}-trace.json")
     complaints.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
-    complaints.print(f"  python -m fuzz replay {path}", soft_wrap=True)
+    if (path := keep(found, out)) is not None:
+        complaints.print(f"  python -m fuzz replay {path}", soft_wrap=True)
     raise typer.Exit(VIOLATION)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from properties.attention.cases import Case, draw, fit
 from properties.targets import load_kernels
 
+from ..runs.files import free, put
 from ..runs.processes import follow_parent
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ __all__ = [
     "run_attention",
     "shrink",
     "shrink_case",
+    "finding_text",
     "write_finding",
 ]
 
@@ -301,9 +303,12 @@ def _rows(case: Case) -> tuple[int, ...]:
 
 
 def write_finding(found: CaseFinding, folder: Path) -> Path:
-    """Write it as JSON; returns the path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{found.property_id}-attention-{found.number}.json"
+    """Write it as JSON, under a name that nothing has; returns the path. Raises OSError."""
+    path = free(folder / f"{found.property_id}-attention-{found.number}.json")
+    return put(path, finding_text(found) + "\n")
+
+
+def finding_text(found: CaseFinding) -> str:
+    """The text of its file."""
     data = {"property": found.property_id, "message": found.message, "case": json.loads(found.case.to_json())}
-    path.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
-    return path
+    return json.dumps(data, indent=2)

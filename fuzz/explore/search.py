@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,11 +106,11 @@ class Explored:
             "finding": None
             if found is None
             else {
-                "file": str(self.path),
+                "file": str(self.path) if self.path else "",
                 "property": found.property_id,
                 "message": found.message,
                 "operations": len(found.operations),
-                "replay": f"python -m fuzz replay {self.path}",
+                "replay": f"python -m fuzz replay {self.path}" if self.path else "",
             },
         }
 
@@ -138,6 +139,11 @@ def explore(plan: Plan, factory: TargetFactory, clock: Clock, progress: Progress
     except KeyboardInterrupt:
         result.status = INTERRUPTED
         result.complaint = f"interrupted; {len(search.levels)} levels are kept in {plan.out}: go on with --resume"
+    except OSError as error:
+        result.status = HARNESS
+        result.complaint = (
+            f"cannot write to {plan.out}: {error}; {len(search.levels)} levels are kept: go on with --resume"
+        )
     search.report()
     result.seconds = clock() - began
     return result
@@ -313,10 +319,8 @@ class _Search:
             engine="explore",
             versions=versions(),
         )
-        before = result.path
-        result.path = write(found, plan.out / "findings" / f"{found.property_id}-explore.json")
-        if before is not None and before != result.path:
-            before.unlink()
+        with suppress(OSError):  # it is kept in memory, and filed at the end
+            result.path = write(found, plan.out / "hit.json")
 
     def report(self) -> None:
         """If there is a violation: the shortest is the outcome. See whether it replays."""

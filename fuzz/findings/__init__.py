@@ -5,7 +5,8 @@ folder of findings, and its status against the baseline of what is known.
 
 `shrink` (with `candidates`) makes it short, and asks the walk for shorter ways to the same fault. `signature` says what
 makes two findings one, `store` keeps them in a folder (`keep`: for how long), `baseline` knows what was accepted, with
-the `statuses` of that. `crash` makes a finding of a process's death. `as_test` writes a finding as a pytest test.
+the `statuses` of that. `crash` makes a finding of a process's death; `filed` keeps what
+is found without a campaign. `as_test` writes a finding as a pytest test.
 
 Campaigns, the audit and the command line use this room.
 

@@ -1,25 +1,15 @@
-"""The finding that a process died: from what its guard knows, as a counterexample and as a directory of findings."""
+"""The finding that a process died: from what its guard knows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
-from pathlib import Path
-from typing import Any
-
 from reference import Crash
 
-from ..runs.counterexample import write
 from ..runs.guard import Ending
 from ..runs.recording import operations_in
 from ..runs.replayed import FATAL
 from ..runs.values import Counterexample, Judging, versions
-from .keep import Keep
-from .signature import Symptom, signature_of
-from .statuses import NEW
-from .store import Findings
 
-__all__ = ["crash_of", "kept"]
+__all__ = ["crash_of"]
 
 
 def crash_of(ending: Ending) -> Counterexample:
@@ -39,16 +29,3 @@ def crash_of(ending: Ending) -> Counterexample:
         versions=versions(),
         note="" if ending.again else "the process died once, and not when the command was run again",
     )
-
-
-def kept(found: Counterexample, about: Mapping[str, Any]) -> Path | None:
-    """Where it was written: `about["out"]` is a folder of findings, `about["least"]` a file; None if there is neither.
-    Raises OSError."""
-    if about.get("least"):
-        return write(found, Path(about["least"]))
-    if not about.get("out"):
-        return None
-    now = datetime.now().astimezone().replace(microsecond=0)
-    findings = Findings(Path(about["out"]) / "findings", Keep(), now)
-    replays = "1 of 1" if not found.note else "0 of 1"
-    return findings.file(Symptom(signature_of(found)), found, found, status=NEW, replays=replays).path

@@ -18,7 +18,7 @@ from properties.operations import SCHEMA, Configuration, Malformed, decode, enco
 from .files import put
 from .values import Counterexample, Judging
 
-__all__ = ["Unreadable", "as_text", "parsed", "read", "write"]
+__all__ = ["Unreadable", "as_line", "as_text", "parsed", "read", "write"]
 
 
 class Unreadable(ValueError):
@@ -53,6 +53,11 @@ def as_text(counterexample: Counterexample) -> str:
     head = json.dumps(data, indent=2)[:-2]
     lines = ",\n".join("    " + json.dumps(encode(operation)) for operation in counterexample.operations)
     return f'{head},\n  "operations": [\n{lines}\n  ]\n}}\n'
+
+
+def as_line(counterexample: Counterexample) -> str:
+    """The same in one line, for where no file can be written: put in a file it is a counterexample. O(operations)."""
+    return json.dumps(json.loads(as_text(counterexample)))
 
 
 def read(path: Path) -> Counterexample:

@@ -15,6 +15,7 @@ import threading
 
 __all__ = [
     "LOST_DEVICE",
+    "NO_DISK",
     "OUT_OF_MEMORY",
     "THREADS_LEFT",
     "WHERE",
@@ -26,7 +27,7 @@ __all__ = [
     "say_where",
 ]
 
-OUT_OF_MEMORY, LOST_DEVICE, THREADS_LEFT = 71, 70, 72
+OUT_OF_MEMORY, LOST_DEVICE, THREADS_LEFT, NO_DISK = 71, 70, 72, 73
 """Exit statuses of a process that runs a target: what it cannot say any more in another way."""
 
 WHERE = signal.SIGUSR1
@@ -97,6 +98,8 @@ def ended(status: int | None) -> str:
         return "ran out of memory"
     if status == LOST_DEVICE:
         return "lost its device: a CUDA error"
+    if status == NO_DISK:
+        return "could not write to the disk"
     if status == THREADS_LEFT:
         return "was left with threads that targets had started and not ended"
     if status is not None and status < 0:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fuzz.campaign.executor import Done
 from fuzz.campaign.plan import CampaignPlan
 from fuzz.campaign.plans import BadPlan, ready
 from fuzz.campaign.streams import Streams, streams_of
@@ -110,8 +111,40 @@ def test_an_engine_is_hunted_with_by_its_name_alone(tmp_path: Path) -> None:
     assert (result.following, result.exhausted, result.hits) == (3, True, [])
 
 
+class Here:
+    """An executor in this process, where the toy engine is known."""
+
+    def __init__(self, spool: Path) -> None:
+        self._task: Task | None = None
+
+    def idle(self) -> int:
+        return int(self._task is None)
+
+    def busy(self) -> float:
+        return 0.0
+
+    def deaths(self) -> int:
+        return 0
+
+    def running(self) -> list[Task]:
+        return [] if self._task is None else [self._task]
+
+    def under_way(self) -> list[tuple[Task, int]]:
+        return []
+
+    def submit(self, task: Task) -> None:
+        self._task = task
+
+    def events(self, timeout: float) -> list[Done]:
+        task, self._task = self._task, None
+        return [] if task is None else [Done(task, perform_task(task))]
+
+    def close(self, patience: float = 0.0) -> None: ...
+
+
 @pytest.mark.usefixtures("toy")
-def test_a_run_with_a_new_engine_finds_what_it_finds(tmp_path: Path) -> None:
+def test_a_run_with_a_new_engine_finds_what_it_finds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fuzz.cli.run.executor_of", lambda plan: Here)
     run = ("run", "--engine", "toy", "--budget", "20s", "--seed", "1", "--shrink", "0")
     status, output = fuzz(*run, "--out", tmp_path / "clean")
     assert status == 0, output
