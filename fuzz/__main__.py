@@ -6,6 +6,10 @@ Also imports: fuzz.cli, fuzz.runs.
 """
 
 import sys
+import traceback
+
+_HARNESS = 3
+"""As in `runs.status`, which may be what cannot be loaded."""
 
 
 def main() -> None:
@@ -22,8 +26,19 @@ def main() -> None:
         # `git bisect run` comes through commits in which this does not even load; status 1 would call them bad.
         if "--bisect" in sys.argv:
             sys.exit(125)
-        raise
+        traceback.print_exc()
+        _end(_HARNESS)
     command()
+
+
+def _end(status: int) -> None:
+    try:
+        from .runs.guard import child, signed_off
+    except Exception:
+        sys.exit(status)
+    if child():
+        signed_off(status)
+    sys.exit(status)
 
 
 if __name__ == "__main__":

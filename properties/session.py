@@ -22,10 +22,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
-from reference import Admission, Crash, Due, Errors, Judge, Release, Step, Violation
+from reference import Admission, Due, Errors, Judge, Release, Step, Violation
 from reference.events import ALLOCATED_WITH_AN_EARLIER_MATCH
 from reference.refusals import MATCH_MISMATCH, NO_ROOM, OUT_OF_BLOCKS
 
+from . import boundary
 from .coverage import require_possible
 from .laws import Bookkeeping, Internals, Law
 from .operations import (
@@ -46,7 +47,7 @@ from .operations import (
     Truncate,
     for_every_kind,
 )
-from .target import Capability, StepArrays, StepView, Target
+from .target import Capability, Found, StepArrays, StepView, Target
 
 __all__ = ["Outcome", "Session", "watched"]
 
@@ -117,6 +118,7 @@ class Session:
         self.kinds: defaultdict[str, int] = defaultdict(int)
         self.steps: dict[int, tuple[Step, Any]] = {}
         self._completed: deque[int] = deque()
+        self._view: StepView | None = None
         self._matches: dict[str, tuple[Tokens, Namespace, Any]] = {}
         self._refusals = target.refusals
         self._skips: dict[type, str] = {
@@ -151,23 +153,30 @@ class Session:
             return self._skip("no capability OVERLAP")  # nothing happens while a step is in flight
         self.changed = ()
         self.step = None
-        outcome = self._apply[kind](operation)
-        if judge.findings:
-            self._charge()
-        status = outcome.status
-        if status == "skipped":
-            return outcome
-        self.applied += 1
-        self.kinds[operation.op] += 1
-        if status == "refused":
-            self.refused[outcome.detail] += 1
-            self.walk()
-            return outcome
-        for law in self.laws:
-            law.after(self)
-        self._since_walk += 1
-        if self._since_walk >= self.walk_every:
-            self.walk()
+        try:
+            outcome = self._apply[kind](operation)
+            if judge.findings:
+                self._charge()
+            status = outcome.status
+            if status == "skipped":
+                return outcome
+            self.applied += 1
+            self.kinds[operation.op] += 1
+            if status == "refused":
+                self.refused[outcome.detail] += 1
+                self.walk()
+                return outcome
+            for law in self.laws:
+                law.after(self)
+            self._since_walk += 1
+            if self._since_walk >= self.walk_every:
+                self.walk()
+        except Violation:
+            raise
+        except Exception as error:
+            if (wrong := self._wrong_answer(error)) is not None:
+                raise wrong from error
+            raise
         return outcome
 
     def clone(self) -> Session:
@@ -220,7 +229,7 @@ class Session:
         if blocks.available != blocks.capacity:
             raise Release(f"all is freed and completed, and {blocks.capacity - blocks.available} blocks are still held")
         if Capability.INSPECT in self.capabilities:
-            free, cached, active = self.see(self.target.counts)
+            free, cached, active = boundary.counts(self.target, self.see(self.target.counts))
             if free + cached != blocks.capacity or active != blocks.num_blocks - blocks.capacity:
                 raise Release(
                     f"all is freed and completed; the core counts {free} free, {cached} cached, {active} active"
@@ -255,6 +264,8 @@ class Session:
         found, refusal = self._call(operation, due, self.target.lookup, tokens, namespace)
         if refusal:
             return refusal
+        if type(found) is not Found or type(found.tokens) is not int:
+            raise boundary.wrong(self.target, "lookup", found, boundary.FOUND)
         self.judge.after_lookup(due, found.tokens, found.blocks)
         if operation.match is not None:
             self._matches[operation.match] = (tokens, namespace, found.handle)
@@ -279,7 +290,9 @@ class Session:
         hit_tokens, refusal = self._call(operation, due, self.target.allocate, request, tokens, namespace, handle)
         if refusal:
             return refusal
-        judge.after_allocate(due, hit_tokens, self.see(self.target.table, request))
+        if type(hit_tokens) is not int:
+            hit_tokens = boundary.whole(self.target, "allocate", hit_tokens, boundary.TOKENS)
+        judge.after_allocate(due, hit_tokens, self._table(request))
         return _DONE
 
     def _append(self, operation: Append) -> Outcome:
@@ -290,7 +303,7 @@ class Session:
         _, refusal = self._call(operation, due, self.target.append, request, tokens)
         if refusal:
             return refusal
-        self.judge.after_append(due, self.see(self.target.table, request))
+        self.judge.after_append(due, self._table(request))
         return _DONE
 
     def _fill(self, operation: Fill) -> Outcome:
@@ -315,6 +328,9 @@ class Session:
             if refusal.detail in NO_ROOM:
                 self.judge.no_room(due)
             return refusal
+        if type(view) is not StepView:
+            raise boundary.wrong(self.target, "dispatch", view, boundary.VIEW)
+        self._view = view
         tables = self._tables(due.tables[: len(view.starts)]) if due.tables else ()
         arrays = self.see(view.arrays) if self._batches and view.arrays is not None else None
         step = self.judge.after_dispatch(due, view.starts, tables, view.copies, arrays)
@@ -347,7 +363,7 @@ class Session:
         _, refusal = self._call(operation, due, self.target.truncate, request, length)
         if refusal:
             return refusal
-        self.judge.after_truncate(due, self.see(self.target.table, request))
+        self.judge.after_truncate(due, self._table(request))
         return _DONE
 
     def _fork(self, operation: Fork) -> Outcome:
@@ -356,7 +372,7 @@ class Session:
         _, refusal = self._call(operation, due, self.target.fork, request, child)
         if refusal:
             return refusal
-        self.judge.after_fork(due, self.see(self.target.table, child))
+        self.judge.after_fork(due, self._table(child))
         return _DONE
 
     def _free(self, operation: Free) -> Outcome:
@@ -391,12 +407,17 @@ class Session:
             try:
                 kind = self.target.kind(error)
             except Exception:  # it is no refusal after all
-                raise Crash(f"{act.__name__} ended in {type(error).__name__}: {error}") from error
+                raise boundary.ended(act.__name__, error) from error
             if kind != expected and not (due.may_refuse and kind in NO_ROOM):
+                if type(kind) is not str:
+                    raise boundary.wrong(self.target, "kind", kind, boundary.KIND) from error
                 self._wrong_refusal(kind, expected, error)
             return None, Outcome("refused", kind)
-        except Exception as error:
-            raise Crash(f"{act.__name__} ended in {type(error).__name__}: {error}") from error
+        except BaseException as error:
+            # SystemExit and KeyboardInterrupt, too: in this process only the target raises them.
+            if boundary.users_own(error):
+                raise
+            raise boundary.ended(act.__name__, error) from error
         if expected is not None:
             self._accepted(operation, expected)
         return result, None
@@ -405,21 +426,43 @@ class Session:
         """What a method of the target that only shows something returns. Raises Crash for whatever it raises."""
         try:
             return look(*values)
-        except Exception as error:
-            raise Crash(f"{look.__name__} ended in {type(error).__name__}: {error}") from error
+        except BaseException as error:
+            if boundary.users_own(error):
+                raise
+            raise boundary.ended(look.__name__, error) from error
 
     def _tables(self, requests: Sequence[str]) -> Sequence[list[int]]:
-        return [self.see(self.target.table, request) for request in requests]
+        return [self._table(request) for request in requests]
+
+    def _table(self, request: str) -> list[int]:
+        """The block table of a live request. Raises Crash if it is none."""
+        table: list[int] = self.see(self.target.table, request)
+        if type(table) is not list:
+            raise boundary.wrong(self.target, f"table({request!r})", table, boundary.BLOCKS)
+        known = self.judge.sequences.get(request)
+        if known is not None and known.tables[0].blocks is table:
+            again = f"{boundary.BLOCKS}: this is the one of before"
+            raise boundary.wrong(self.target, f"table({request!r})", table, again)
+        return table
+
+    def _wrong_answer(self, error: Exception) -> Exception | None:
+        """Something has gone wrong in the harness. What the target has shown may be to blame: then, what that is."""
+        try:
+            return next(boundary.wrong_answers(self.target, list(self.judge.sequences), self._view), None)
+        except Exception as another:  # it cannot even be looked at
+            return boundary.ended("what it shows", another)
 
     def _wrong_refusal(self, kind: str, expected: str | None, error: Exception) -> None:
         if kind == OUT_OF_BLOCKS and expected in NO_ROOM and Capability.ERRORS not in self.capabilities:
             return
         if kind in NO_ROOM or expected in NO_ROOM:
-            raise Admission(f"refused with {kind} ({error}); {f'{expected} is due' if expected else 'it fits'}")
+            raise Admission(
+                f"refused with {kind} ({boundary.told(error)}); {f'{expected} is due' if expected else 'it fits'}"
+            )
         if expected is None:
-            raise Errors(f"a valid operation is refused with {kind}: {error}")
+            raise Errors(f"a valid operation is refused with {kind}: {boundary.told(error)}")
         if Capability.ERRORS in self.capabilities:
-            raise Errors(f"refused with {kind}: {error}; {expected} is due")
+            raise Errors(f"refused with {kind}: {boundary.told(error)}; {expected} is due")
 
     def _accepted(self, operation: Operation, expected: str) -> None:
         """The target accepted what it had to refuse. Where there was no room, see first what harm it did."""

@@ -53,6 +53,9 @@ class Violation(AssertionError):
         cls.rank = len(PROPERTIES)
         PROPERTIES[cls.id] = cls
 
+    traceback: str = ""
+    """Of the exception that it was found by, if there was one."""
+
     @property
     def message(self) -> str:
         return str(self.args[0]) if self.args else ""

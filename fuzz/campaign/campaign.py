@@ -140,6 +140,9 @@ class Campaign:
         if self._resume:
             self.plan, streams = self._journal.resume()
         plan = result.plan = self.plan
+        probed = self._probed or probe(plan.targets)
+        result.unrun = {target: probed[target].error for target in plan.targets if probed[target].error}
+        plan = self.plan = replace(plan, targets=tuple(one for one in plan.targets if one not in result.unrun))
         self._streams = Streams(streams_of(plan), plan.round)
         if streams is not None:
             self._streams.go_on(streams)
@@ -148,7 +151,7 @@ class Campaign:
         self._history = History(out / "history.sqlite")
         self._campaign = self._history.begin(result.to_json(), self._now().isoformat(timespec="seconds"))
         adopted = self._folder.begin(self._campaign)
-        self._checks = checks_of(plan, self._probed or probe(plan.targets))
+        self._checks = checks_of(plan, probed)
         result.unchecked = dict(self._checks.unchecked)
         self._queue = Queue(self._folder.hits)
         folder, queue = self._folder, self._queue

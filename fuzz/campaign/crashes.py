@@ -34,7 +34,8 @@ _REPRODUCED = 2
 @dataclass(slots=True)
 class _Death:
     """A unit that a worker died of. file: where its operations are written down. hit: what stands for it until then.
-    died, tried: how many attempts ended like it, and how many there were. hits: of this and of those alike."""
+    said: the last that its process printed. died, tried: how many attempts ended like it, and how many there were.
+    hits: of this and of those alike."""
 
     stream: Stream
     unit: int
@@ -44,6 +45,7 @@ class _Death:
     died: int = 0
     tried: int = 0
     hits: int = 1
+    said: str = ""
 
     @property
     def reproduced(self) -> Path:
@@ -118,7 +120,7 @@ class Crashes:
             hit = self._folder.hits / f"{Crash.id}-death-{task.number}-{unit}.json"
             self._folder.save_hit(recorded(Path(os.devnull), task.stream, unit, f"{FATAL}{died.how}"), hit)
             file = self._folder.spool / f"reproduce-{task.number}.jsonl"
-            death = _Death(task.stream, unit, died.how, file, hit)
+            death = _Death(task.stream, unit, died.how, file, hit, said=died.said)
             alike.append(death)
             self._waiting.append(death)
             return
@@ -150,6 +152,7 @@ class Crashes:
         devices = self._devices
         message = f"{FATAL}{death.how}"
         found = recorded(death.reproduced if death.died else death.file, death.stream, death.unit, message)
+        found = replace(found, traceback=death.said)
         if devices:
             found = replace(found, device=f"one of the CUDA devices {', '.join(devices)}")
         if not death.died:

@@ -42,7 +42,7 @@ class CampaignResult:
     """How it ended. `status` is an exit status; `findings` those that were hit, `fixed` what the baseline knows and no
     longer fails, `still` what it knows and was not met, though it fails, `unsaved` counterexamples that no disk would
     take, as text, `traces` the figures of each target's request trace, `command` what a person types to repeat the
-    campaign, `stopped` why it ended before its time, if it did."""
+    campaign, `stopped` why it ended before its time, if it did, `unrun` targets that could not be made, and why."""
 
     plan: CampaignPlan
     status: int = CLEAN
@@ -62,6 +62,7 @@ class CampaignResult:
     warnings: list[str] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     traces: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unrun: dict[str, str] = field(default_factory=dict)
     complaint: str = ""
     command: str = ""
     stopped: str = ""
@@ -111,6 +112,8 @@ class CampaignResult:
             return VIOLATION, self.stopped
         if self.stopped:
             return HARNESS, self.stopped
+        if self.unrun:
+            return HARNESS, f"not run: {'; '.join(self.unrun.values())}"
         if self.findings or self.still:
             return ONLY_KNOWN, ""
         if not operations:
@@ -169,6 +172,7 @@ class CampaignResult:
             "dead_workers": self.deaths,
             "tidied": self.gone,
             "warnings": self.warnings,
+            "targets_not_run": self.unrun,
             "plan": plan.to_json(),
             "versions": versions(),
         }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from properties.boundary import ended, no_target
 from properties.operations import REUSES, Configuration
 from properties.target import Capability
 from properties.targets import UnknownTarget, load
@@ -49,9 +50,14 @@ def probe(targets: Iterable[str]) -> dict[str, Probed]:
 def _probe(name: str) -> Probed:
     try:
         factory = load(name)
-        inside = Judging().session(factory, Configuration())
+        wrong = no_target(factory(Configuration()))
     except (UnknownTarget, ImportError) as error:
         return Probed(error=str(error), unknown=isinstance(error, UnknownTarget))
+    except BaseException as error:  # whatever it raises: this process is for that
+        return Probed(error=f"target {name}: {ended('its factory', error).message}")
+    if wrong:
+        return Probed(error=f"target {name}: its factory returned {wrong}")
+    inside = Judging().session(factory, Configuration())
     return Probed(
         inside.capabilities,
         Judging(outside=True).session(factory, Configuration()).capabilities,

@@ -101,6 +101,7 @@ def _plainest(found: Counterexample, factory: TargetFactory) -> Counterexample:
             operations=tuple(run.operations),
             property_id=run.violation.id,
             message=run.violation.message,
+            traceback=run.violation.traceback,
             at=run.at,
         )
         if signature_of(plainer).alike(signature_of(found)):

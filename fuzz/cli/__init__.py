@@ -14,7 +14,12 @@ Imports: fuzz, properties, reference, rich, typer.
 
 from __future__ import annotations
 
+import sys
+from io import TextIOWrapper
+
 import typer
+
+from properties.boundary import note_interrupts
 
 from ..runs import guard
 from ..runs.status import HARNESS, INTERRUPTED
@@ -57,7 +62,12 @@ app.command()(gpu.gpu)
 def main() -> None:
     """Run the command line; turns whatever else goes wrong into an exit status with a sentence. Never returns: a thread
     that a target has left behind does not keep the process."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that has no "×" is no reason to fail
     guard.begin()
+    if guard.child():
+        note_interrupts()
     try:
         app(standalone_mode=True, prog_name="python -m fuzz")
     except SystemExit as end:

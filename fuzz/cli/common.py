@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from properties.boundary import ended, no_target
 from properties.operations import Configuration
 from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
@@ -90,9 +91,13 @@ def factory_of(target: str) -> TargetFactory:
         console.file, complaints.file = streams
     try:
         factory = load(target)
-        factory(Configuration())
+        wrong = no_target(factory(Configuration()))
     except (UnknownTarget, ImportError) as error:
         usage(str(error))
+    except Exception as error:
+        usage(f"target {target}: {ended('its factory', error).message}")
+    if wrong:
+        usage(f"target {target}: its factory returned {wrong}")
     if (path := record_to()) is not None:  # this process died of it, and does the same again
         factory = _recordings.enter_context(recording(path, factory))
     return factory

@@ -1,4 +1,4 @@
-"""The folder `--out` of a command that is no campaign: tried before anything runs, taken, and what is found kept there."""
+"""The folder `--out` of a command that is no campaign: tried and taken before anything runs; findings go there."""
 
 from __future__ import annotations
 

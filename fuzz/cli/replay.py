@@ -130,6 +130,8 @@ def replay(
         found = result.violation
         console.print(f"[bold red]{found.id}[/]: {escape(found.message)}", soft_wrap=True)
         console.print(f"[dim]{escape((type(found).__doc__ or '').strip())}[/]", soft_wrap=True)
+        if found.traceback and not quiet:
+            console.print(escape(found.traceback), soft_wrap=True)
         if stored.property_id not in (None, found.id):
             console.print(f"[yellow]the file was written for {stored.property_id}[/]")
         if least is not None:

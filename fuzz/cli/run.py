@@ -198,7 +198,7 @@ def run(
         usage(f"--out {out} cannot be written to: {error}; give another folder, or make room")
     base = CampaignPlan(
         "run",
-        engines=shares(),
+        engines=_usual(),
         configurations=(Variant(""),),
         budget=budget_seconds,
         shrink=10.0,
@@ -227,6 +227,16 @@ _NAMES = {
     "safety": "configurations",
 }
 """What a plan calls the flags of another name."""
+
+
+def _usual() -> dict[str, float]:
+    """The engines of a run that names none, and their parts; one that is not installed is said and left out."""
+    found = shares()
+    for name in list(found):
+        if found[name] and (missing := engine_of(name).missing()):
+            complaints.print(f"[yellow]left out:[/] {escape(missing)}", soft_wrap=True)
+            del found[name]
+    return found
 
 
 def _engines(names: Sequence[str]) -> tuple[str, ...]:
@@ -266,13 +276,14 @@ def _plan(
             plan = plan_of(journal_of(cut_short)["plan"])
         plan = overruled(plan, flags)
         probed = probe(plan.targets)
-        for one in probed.values():
-            if one.error:
-                usage(one.error)
+        bad = [one.error for one in probed.values() if one.error]
+        if len(bad) == len(probed):
+            usage("; ".join(bad))
+        for error in bad:
+            complaints.print(f"[red]error:[/] {escape(error)}; the other targets run", soft_wrap=True)
         if on_kernels(engine for engine, share in plan.engines.items() if share > 0):
-            plan = replace(
-                plan, kernels=kernels_of(plan.kernels, all(Capability.BATCH in one.inside for one in probed.values()))
-            )
+            shown = all(Capability.BATCH in one.inside for one in probed.values() if not one.error)
+            plan = replace(plan, kernels=kernels_of(plan.kernels, shown))
         else:
             plan = replace(plan, kernels="")
         return overruled(plan, {"seed": plan.seed or str(secrets.randbits(32))}), probed

@@ -144,6 +144,7 @@ def _main(request: dict[str, Any]) -> None:
             target,
             property_id=violation.id,
             message=violation.message,
+            traceback=violation.traceback,
             at=len(operations) - 1,
             judging=judging,
             engine="atheris",

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
+from properties.boundary import made
 from properties.operations import Configuration, Operation
 from properties.target import Capability, TargetFactory
 from reference import Violation
@@ -89,7 +90,7 @@ class Engine(ABC):
     all; None: there is no end. sliced: a unit is short, so that turns of a few seconds are enough; otherwise one gets
     all the time that is left.
 
-    extra: the package that it needs, an optional extra of the same name; "" for none. capability: what a target must
+    extra: the optional extra that has the package which it needs; "" for none. package: that, if its name is another. capability: what a target must
     have; None for nothing. kernels: it needs `judging.kernels`. reads_trace: it reads the file `trace`.
 
     thorough: it draws every kind of operation, so that what it never meets in long runs is a fault of the harness.
@@ -104,6 +105,7 @@ class Engine(ABC):
     total: ClassVar[int | None] = None
     sliced: ClassVar[bool] = True
     extra: ClassVar[str] = ""
+    package: ClassVar[str] = ""
     capability: ClassVar[Capability | None] = None
     kernels: ClassVar[bool] = False
     reads_trace: ClassVar[bool] = False
@@ -131,13 +133,13 @@ class Engine(ABC):
 
     def fits(self, factory: TargetFactory) -> bool:
         """Can it do anything with this target?"""
-        return self.capability is None or self.capability in factory(Configuration()).capabilities
+        return self.capability is None or self.capability in made(factory, Configuration()).capabilities
 
     def missing(self) -> str:
         """What has to be installed for it, as a sentence; "" for nothing."""
-        if not self.extra or find_spec(self.extra) is not None:
+        if not self.extra or find_spec(self.package or self.extra) is not None:
             return ""
-        return f"the engine {self.name} is an extra: pip install 'kvcore[{self.extra}]'"
+        return f"the engine {self.name} needs an extra: pip install 'kvcore[{self.extra}]'"
 
 
 def with_violation(
@@ -149,6 +151,7 @@ def with_violation(
         operations=tuple(operations),
         property_id=violation.id,
         message=violation.message,
+        traceback=violation.traceback,
         at=at,
         versions=versions(),
     )

@@ -29,6 +29,8 @@ class HypothesisEngine(Engine):
     share = 30.0
     planned = 30.0
     units = 2
+    extra = "test"
+    package = "hypothesis"
     audited = 1
 
     def hunt(self, assignment: Assignment) -> tuple[Counterexample | None, int]:

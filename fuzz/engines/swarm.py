@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from properties.boundary import made
 from properties.operations import Configuration
 from properties.state_coverage import SAMPLED
 
@@ -34,7 +35,7 @@ def walked(assignment: Assignment, engine: str) -> tuple[Counterexample | None, 
     factory, judging, tally = assignment.factory, assignment.judging, assignment.tally
     clock, deadline, seed, limits = assignment.clock, assignment.deadline, assignment.seed, assignment.limits
     begin, last = assignment.begin, assignment.last
-    capabilities = factory(Configuration()).capabilities
+    capabilities = made(factory, Configuration()).capabilities
     if judging.kernels:
         capabilities = judging.session(factory, Configuration()).capabilities
     number = assignment.first

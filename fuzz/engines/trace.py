@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from properties.boundary import made
 from properties.operations import Configuration
 from properties.target import TargetFactory
 
@@ -60,7 +61,7 @@ def trace(
     What breaks is run a second time, since the first does not keep its operations. Where the target's policy does not
     go with the trace's scheduler, nothing is run, and the tally says why.
     """
-    core = factory(configuration)
+    core = made(factory, configuration)
     if reason := cannot_trace(core.policy):
         tally.skipped[f"of the request trace: {reason}"] = len(requests)
         return None, None
@@ -70,7 +71,7 @@ def trace(
         return None, report
     assert report.failed_at is not None
     again = run_trace(
-        requests, factory(configuration), outside=judging.outside, record_upto=report.failed_at, **options
+        requests, made(factory, configuration), outside=judging.outside, record_upto=report.failed_at, **options
     )
     where = Counterexample(configuration, (), target, judging=judging, engine=TraceEngine.name, seed=TraceEngine.name)
     return with_violation(where, report.violation, again.recorded, report.failed_at), report

@@ -1,4 +1,4 @@
-"""What a command finds that is no campaign: kept in its folder as a directory like any other, under a name of its own."""
+"""What a command finds that is no campaign: kept in its folder as a directory like any other, under its own name."""
 
 from __future__ import annotations
 

@@ -78,6 +78,7 @@ def shrink(
             operations=tuple(strict.operations),
             property_id=strict.violation.id,
             message=strict.violation.message,
+            traceback=strict.violation.traceback,
             at=strict.at,
         )
     shrinker = _Shrinker(counterexample, factory, clock, clock() + seconds, progress, run=perform)
@@ -142,6 +143,7 @@ class _Shrinker:
             operations=tuple(self.operations),
             property_id=self.violation.id,
             message=self.violation.message,
+            traceback=self.violation.traceback,
             at=self.at,
         )
 

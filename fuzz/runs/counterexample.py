@@ -50,6 +50,8 @@ def as_text(counterexample: Counterexample) -> str:
         data["device"] = counterexample.device
     if counterexample.note:
         data["note"] = counterexample.note
+    if counterexample.traceback:
+        data["traceback"] = counterexample.traceback
     head = json.dumps(data, indent=2)[:-2]
     lines = ",\n".join("    " + json.dumps(encode(operation)) for operation in counterexample.operations)
     return f'{head},\n  "operations": [\n{lines}\n  ]\n}}\n'
@@ -120,6 +122,7 @@ def parsed(text: str, path: Path) -> Counterexample:
         seed=str(data.get("seed", "")),
         device=str(data.get("device", "")),
         note=str(data.get("note", "")),
+        traceback=str(data.get("traceback", "")),
         versions=dict(data.get("versions", {})),
     )
 

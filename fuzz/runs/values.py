@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 
+from properties.boundary import made
 from properties.laws import Law
 from properties.operations import Configuration, Operation
 from properties.session import Session
@@ -47,7 +48,7 @@ class Judging:
         """`strict` compares everything after every operation, which names the operation at fault, at ten times the
         cost.
         """
-        target = factory(configuration)
+        target = made(factory, configuration)
         every = {"walk_every": 1, "contents_every": 1, "check_every": 1} if strict else {}
         laws = kernel_laws(self.kernels)(configuration) if self.kernels else ()
         return Session(target, outside=self.outside, exact=self.exact, laws=laws, **every)
@@ -59,7 +60,8 @@ class Counterexample:
 
     property_id: the property that it breaks; None for a scenario that must stay clean.
     at: index of the operation that breaks it; len(operations) for the drain phase.
-    device: what it was found on, if that was an accelerator; "" for the CPU.
+    device: what it was found on, if that was an accelerator; "" for the CPU. traceback: of the exception that a CRASH
+    is, or the last that its process printed; it tells nothing apart.
     """
 
     configuration: Configuration
@@ -73,6 +75,7 @@ class Counterexample:
     seed: str = ""
     device: str = ""
     note: str = ""
+    traceback: str = ""
     versions: dict[str, str] = field(default_factory=dict)
 
 

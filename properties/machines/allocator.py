@@ -25,6 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, get_state_machine_test, i
 
 from reference import Violation
 
+from ..boundary import made
 from ..laws import Law
 from ..moves import Moves, Swarm
 from ..operations import Configuration, Operation
@@ -75,10 +76,10 @@ class AllocatorMachine(RuleBasedStateMachine):
     @initialize(configuration=CONFIGURATIONS, swarm=SWARMS, opening=OPENINGS)
     def start(self, configuration: Configuration, swarm: Swarm, opening: list[tuple[int, int, int, int]]) -> None:
         binding = self.binding
-        target = binding.factory(configuration)
+        target = made(binding.factory, configuration)
         self.configuration = restrict(configuration, target.capabilities)
         if self.configuration is not configuration:
-            target = binding.factory(self.configuration)
+            target = made(binding.factory, self.configuration)
         laws = binding.laws(self.configuration) if binding.laws is not None else ()
         session = self.session = Session(target, outside=binding.outside, exact=binding.exact, laws=laws)
         self._moves = Moves(session, swarm)

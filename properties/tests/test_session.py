@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -634,7 +635,9 @@ def broken(method: str, error: BaseException) -> Session:
 def test_an_exception_that_is_no_refusal_is_a_crash(method: str, error: Exception) -> None:
     with pytest.raises(reference.Crash) as caught:
         broken(method, error).apply(METHODS[method])
-    assert caught.value.message == f"{method} ended in {type(error).__name__}: {error}"
+    assert caught.value.message.startswith(f"{method} ended in {type(error).__name__}: {error}")
+    assert f"{Path(__file__).name}:" in caught.value.message, "where in the target's code"
+    assert type(error).__name__ in caught.value.traceback
     assert caught.value.__cause__ is error
 
 
