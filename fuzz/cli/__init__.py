@@ -64,7 +64,7 @@ def main() -> None:
     that a target has left behind does not keep the process."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that has no "×" is no reason to fail
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show all is no reason to fail
     guard.begin()
     if guard.child():
         note_interrupts()
