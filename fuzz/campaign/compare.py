@@ -15,7 +15,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any
 from reference import PROPERTIES
 
 from ..runs.counterexample import read
+from ..runs.processes import ourselves
 from ..runs.values import Counterexample
 from ..show.page import environment
 
@@ -113,9 +113,7 @@ def compare(
         folder.mkdir(parents=True, exist_ok=True)
         say(f"{target}: walk and hypothesis for {budget}, log in {folder / 'log.txt'}")
         command = [
-            sys.executable,
-            "-m",
-            "fuzz",
+            *ourselves(),
             "run",
             "--target",
             target,
@@ -201,7 +199,7 @@ def _speeds(result: Comparison, out: Path, rounds: int, say: Callable[[str], Non
     names = [column.target for column in present]
     say(f"speed: {', '.join(names)}, {rounds} rounds in turn")
     ended = subprocess.run(
-        [sys.executable, "-m", "fuzz.benchmarks.cores", *names, "--rounds", str(rounds), "--json", str(path)],
+        [*ourselves("fuzz.benchmarks.cores"), *names, "--rounds", str(rounds), "--json", str(path)],
         capture_output=True,
         text=True,
         check=False,

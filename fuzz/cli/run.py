@@ -263,8 +263,11 @@ def _plan(name: str, flags: Mapping[str, Any], cut_short: Path | None, base: Cam
     given (by the plan's own names). Exits with 2."""
     try:
         plan = ready(name) if name else base
-        if cut_short is not None and not name:
-            plan = plan_of(journal_of(cut_short)["plan"])
+        if cut_short is not None:
+            journal = journal_of(cut_short)
+            if flags.get("seed", journal["seed"]) != journal["seed"]:
+                usage(f"--seed {flags['seed']}: what is gone on with has the seed {journal['seed']}; leave --seed out")
+            plan = replace(plan if name else plan_of(journal["plan"]), seed=journal["seed"])
         plan = overruled(plan, flags)
         if on_kernels(engine for engine, share in plan.engines.items() if share > 0):
             plan = replace(plan, kernels=kernels_of(plan.kernels, plan.targets))

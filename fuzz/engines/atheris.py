@@ -27,6 +27,7 @@ from reference import Violation
 
 from ..runs.counterexample import read, write
 from ..runs.files import put
+from ..runs.processes import ourselves
 from ..runs.values import Counterexample, Judging, versions
 from .engine import Assignment, Engine
 
@@ -67,7 +68,7 @@ class AtherisEngine(Engine):
             "outcome": str(outcome),
             "seconds": seconds,
         }
-        command = [sys.executable, "-m", "fuzz.engines.atheris", json.dumps(request)]
+        command = [*ourselves("fuzz.engines.atheris"), json.dumps(request)]
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         until = monotonic() + seconds + _PATIENCE
         said = ""

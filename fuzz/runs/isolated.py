@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import monotonic
@@ -18,6 +17,7 @@ from time import monotonic
 from reference import Crash
 
 from .counterexample import Unreadable, read
+from .processes import ourselves
 from .replayed import CLEAN, FATAL, NOT_RUN, OTHER, SAME, Replayed
 
 __all__ = ["CLEAN", "FATAL", "INTERPRETED", "NOT_RUN", "OTHER", "SAME", "Replayed", "replayed"]
@@ -39,7 +39,7 @@ def replayed(
         stored = read(file)
     except Unreadable as error:
         return Replayed(NOT_RUN, str(error))
-    command = [sys.executable, "-m", "fuzz", "replay", "--json", str(file), *(["--target", target] if target else [])]
+    command = [*ourselves(), "replay", "--json", str(file), *(["--target", target] if target else [])]
     fatal = stored.property_id == Crash.id and stored.message.startswith(FATAL)
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}

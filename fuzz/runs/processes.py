@@ -1,13 +1,27 @@
-"""What every worker process does first: end with its main process, and leave Ctrl-C to it."""
+"""Processes of our own: how one is started, and what each worker does first: end with its main process, and leave
+Ctrl-C to it.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
 import signal
+import sys
 import threading
+from pathlib import Path
 
-__all__ = ["follow_parent"]
+__all__ = ["follow_parent", "ourselves"]
+
+_DOOR = Path(__file__).parents[2] / "kvcore_fuzz.py"
+
+
+def ourselves(module: str = "fuzz") -> list[str]:
+    """How a command begins that runs `module` of ours in a process of its own, as `python -m` would.
+
+    `python -m fuzz` would run a user's fuzz.py where one is in the working folder. This never does, and it finds the
+    user's targets there all the same."""
+    return [sys.executable, "-P", str(_DOOR), module]
 
 
 def follow_parent() -> None:
