@@ -65,7 +65,7 @@ def own_fuzz_compare(place: Place) -> Came:
     for name in ("fuzz", "properties", "reference", "kvcore"):
         place.write(f"{name}.py", _THEIRS)
     said = _ours(_script(place, "compare", "kvcore", "toy:make", "--budget", "3s", "--seed", "1"))
-    said.must(1)
+    said.must(1, "toy", "checked operations")
     if "not run" in said.all:
         raise Wrong(f"lost: a core was not run: {said.last}")
     return said.came("both columns")
@@ -79,7 +79,11 @@ def own_fuzz_on_path(place: Place) -> Came:
     place.write("mine/properties/__init__.py", _THEIRS)
     file = ROOT / "docs" / "counterexamples" / "stale-index.json"
     environment = {"PYTHONPATH": str(place.folder / "mine")}
-    return _ours(_script(place, "replay", "--bisect", file, environment=environment)).must(1).came("bad, as it is")
+    return (
+        _ours(_script(place, "replay", "--bisect", file, environment=environment))
+        .must(1, "OWNERSHIP fails")
+        .came("bad")
+    )
 
 
 @fault("own-properties", "a properties.py of the user's is in the working folder; `python -m fuzz`", quick=True)
