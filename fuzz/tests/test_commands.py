@@ -17,7 +17,7 @@ import pytest
 import typer
 
 from fuzz.cli import app
-from fuzz.tools.documented import Command, Trial, commands, commands_in, trial_of
+from fuzz.tools.documented import JOBS, Command, Trial, commands, commands_in, trial_of
 
 from .installed import ROOT, Installed, install
 
@@ -66,14 +66,21 @@ def test_what_is_not_run_has_a_reason_and_is_not_ours() -> None:
     assert len([trial for trial in trials.values() if trial.kind == "installed"]) >= 60
 
 
+def test_the_first_pages_and_the_scheduled_jobs_have_commands() -> None:
+    docs = ("campaigns.md", "commands.md", "your-core.md", *(f"examples/{path.name}" for path in JOBS))
+    found = {command.page for command in COMMANDS if command.fuzz is not None}
+    assert {"README.md", *(f"docs/{name}" for name in docs)} <= found
+
+
 def test_a_wrong_command_would_be_seen() -> None:
     for text in (
         "python -m fuzz run --campain x",
         "python -m fuzz replay --keep-going x.json",
         "make tests",
         "pytest -x --taget a",
+        "replay --keep-going",
     ):
-        (command,) = commands_in(f"$ {text}  # a remark\n", "page")
+        (command,) = commands_in(f"{text}  # a remark\n", "page")
         with pytest.raises(Exception, match=r".+"):
             understood(command)
     with pytest.raises(ValueError, match="nobody has said"):

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-__all__ = ["PAGES", "ROOT", "Command", "Trial", "code_of", "commands", "trial_of"]
+__all__ = ["JOBS", "PAGES", "ROOT", "Command", "Trial", "code_of", "commands", "trial_of"]
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
