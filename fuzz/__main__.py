@@ -5,15 +5,46 @@ A command that would run a target in its own process is run in another one, unde
 Also imports: fuzz.cli, fuzz.runs.
 """
 
+import os
 import sys
 import traceback
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+
+
+def _in_the_way() -> str:
+    """A file of somebody else that Python finds where our packages are meant, or ""."""
+    here = Path(__file__).parents[1]
+    for name in ("properties", "reference", "kvcore"):
+        spec = find_spec(name)
+        if spec is not None and spec.origin is not None and here not in Path(spec.origin).parents:
+            return spec.origin
+    return ""
+
+
+if theirs := _in_the_way():
+    print(
+        f"error: {theirs} is in the way: Python finds it instead of a package of this harness with the same name\n"
+        "  type `kvcore-fuzz` instead of `python -m fuzz`, or `python -P -m fuzz`, or rename the file",
+        file=sys.stderr,
+    )
+    sys.exit(125 if "--bisect" in sys.argv else 2)
+
+if sys.flags.safe_path:  # asked not to put the working folder first; targets are found in it all the same
+    with suppress(OSError):  # it was deleted; the command says so
+        sys.path.append(os.getcwd())
+
+_NAME = "KVCORE_FUZZ_NAME"
 
 _HARNESS = 3
 """As in `runs.status`, which may be what cannot be loaded."""
 
 
-def main() -> None:
-    """The command line. Ends the process with an exit status."""
+def main(name: str = "") -> None:
+    """The command line. Ends the process with an exit status. name: what was typed, if not `python -m fuzz`."""
+    if name:
+        os.environ[_NAME] = name  # for a child, too
     try:
         from .runs.guard import child
 
@@ -28,7 +59,7 @@ def main() -> None:
             sys.exit(125)
         traceback.print_exc()
         _end(_HARNESS)
-    command()
+    command(os.environ.get(_NAME))
 
 
 def _end(status: int) -> None:

@@ -11,6 +11,7 @@ Also imports: pytest, properties.attention.
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,6 +51,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"nightly: {NIGHTLY}")
+    # A target in the folder that pytest was started in is found, as `python -m pytest` and `python -m fuzz` do.
+    folder = str(config.invocation_params.dir)
+    if folder not in sys.path:
+        sys.path.append(folder)
     try:
         load(config.getoption("--target"))(Configuration())
     except (UnknownTarget, ImportError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 from hypothesis import Phase, settings
@@ -10,7 +10,11 @@ from hypothesis import Phase, settings
 from fuzz.engines.engine import Assignment
 from fuzz.engines.swarm import WalkEngine
 from fuzz.engines.tally import Tally
+from fuzz.runs.perform import perform
 from fuzz.runs.values import Judging
+from fuzz.show.layout import layout
+from fuzz.show.picture import picture
+from fuzz.tools.pictures import large
 from properties.machines.allocator import run_machine
 from properties.machines.profiles import settings_for
 from properties.targets import load
@@ -66,3 +70,27 @@ def test_the_hypothesis_machine(benchmark: Any) -> None:
     rate = operations / seconds
     benchmark.extra_info.update(operations_per_second=round(rate))
     print(f"\nHypothesis machine: {rate:,.0f} checked operations a second")
+
+
+def test_the_picture_of_a_large_finding(benchmark: Any) -> None:
+    """300 operations on 1,000 blocks, against the same replay without a picture. Goal: at most twice its time."""
+    found = large()
+    factory = load(found.target)
+
+    def replay() -> float:
+        began = process_time()
+        perform(factory, found.configuration, found.operations, found.judging, strict=True)
+        return process_time() - began
+
+    def draw() -> float:
+        began = process_time()
+        layout(picture(found, factory))
+        return process_time() - began
+
+    replay()
+    pairs = [(replay(), draw()) for _ in range(3)]
+    benchmark.pedantic(draw, rounds=1)
+    ratio = sorted(drawn / replayed for replayed, drawn in pairs)[1]
+    benchmark.extra_info.update(ratio=round(ratio, 2))
+    print(f"\npicture of a large finding: {ratio:.2f} times the time of its replay")
+    assert ratio < 3

@@ -14,16 +14,20 @@ Imports: fuzz, properties, reference, rich, typer.
 
 from __future__ import annotations
 
+import io
+import os
+import platform
 import sys
-from io import TextIOWrapper
+from importlib import metadata
+from typing import Annotated
 
 import typer
 
 from properties.boundary import note_interrupts
 
 from ..runs import guard
-from ..runs.status import HARNESS, INTERRUPTED
-from . import attention, audit, compare, explore, folder, gpu, replay, run, trace
+from ..runs.status import HARNESS, INTERRUPTED, USAGE
+from . import attention, audit, compare, example, explore, folder, gpu, replay, run, trace
 from .common import complaints
 
 __all__ = ["app", "main"]
@@ -45,10 +49,38 @@ app = typer.Typer(
     "Exit status: 0 clean, 1 violation, 2 usage, 3 the harness failed, 4 nothing was executed, 5 only known findings, "
     "130 interrupted.",
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        installed = [f"Python {platform.python_version()}"]
+        installed += [f"{package} {found}" for package in ("torch", "triton") if (found := _found(package))]
+        print(f"kvcore-fuzz {_found('kvcore') or 'of a checkout that is not installed'} ({', '.join(installed)})")
+        raise typer.Exit
+
+
+def _found(package: str) -> str:
+    """The version that is installed, or "". Without its import, which may take seconds."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Say the versions of what runs, and end."),
+    ] = False,
+) -> None: ...
+
+
 app.command()(folder.accept)
 app.command("promote")(folder.promoted)
 app.command()(folder.tidy)
 app.command()(folder.report)
+app.command()(example.example)
 app.command()(run.run)
 app.command()(attention.attention)
 app.command()(replay.replay)
@@ -59,17 +91,26 @@ app.command()(audit.audit)
 app.command()(gpu.gpu)
 
 
-def main() -> None:
+def main(name: str | None = None) -> None:
     """Run the command line; turns whatever else goes wrong into an exit status with a sentence. Never returns: a thread
-    that a target has left behind does not keep the process."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show all is no reason to fail
+    that a target has left behind does not keep the process. name: what was typed, if not `python -m fuzz`."""
+    if f"_{name}_COMPLETE".replace("-", "_").upper() in os.environ:  # a shell asks (docs/commands.md)
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        completion_init()
+    for stream in (sys.stdout, sys.stderr):  # an encoding that lacks a sign must not end a night
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     guard.begin()
     if guard.child():
         note_interrupts()
     try:
-        app(standalone_mode=True, prog_name="python -m fuzz")
+        os.getcwd()
+    except OSError:
+        complaints.print("[red]error:[/] the working folder does not exist any more; change to one that does")
+        guard.signed_off(USAGE)
+    try:
+        app(standalone_mode=True, prog_name=name or "python -m fuzz")
     except SystemExit as end:
         if type(end.__context__).__module__.partition(".")[0] not in ("typer", "click"):
             raise  # a target's own: it has ended the process, and the guard says so

@@ -79,14 +79,18 @@ def accept(
 
 def promoted(
     finding: Annotated[Path, typer.Argument(help="A finding's directory, or a counterexample file.")],
-    to: Annotated[Path, typer.Option(help="Folder of regressions, which `make test` replays.")] = Path(
-        "fuzz/regressions"
-    ),
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of regressions. In a checkout of this project, fuzz/regressions, which `make test` replays; "
+            "elsewhere regressions, with a pytest file for each."
+        ),
+    ] = None,
     target: Annotated[str, typer.Option(help="The target that must stay clean, if not the one it was found on.")] = "",
     name: Annotated[str, typer.Option(help="What to call the file; by default property and signature.")] = "",
     note: Annotated[str, typer.Option(help="A sentence to keep in the file: what was wrong.")] = "",
 ) -> None:
-    """Make a finding a regression test: copy its counterexample to a folder that the tests replay.
+    """Make a finding a regression test: copy its counterexample to a folder that tests replay.
 
     Examples:
 
@@ -94,11 +98,15 @@ def promoted(
 
       python -m fuzz promote OWNERSHIP-1.json --to tests/regressions
     """
+    replayed = Path("fuzz", "tests", "test_regressions.py").is_file()  # a checkout, whose tests replay the folder
+    to = to or Path("fuzz/regressions" if replayed else "regressions")
+    ours = replayed and to.absolute() == Path("fuzz/regressions").absolute()
     try:
-        path = promote(finding, to, target, name, note)
-    except NotAFinding as error:
+        path, test = promote(finding, to, target, name, note, with_test=not ours)
+    except (NotAFinding, OSError) as error:
         usage(str(error))
-    console.print(f"{path}: replayed by `make test`, and red until the bug is fixed", soft_wrap=True)
+    by = "make test" if test is None else f"pytest {test}"
+    console.print(f"{path}: replayed by `{by}`, and red until the bug is fixed", soft_wrap=True)
 
 
 def tidy(

@@ -272,8 +272,11 @@ def _plan(
     given (by the plan's own names); and what its targets say of themselves. Exits with 2."""
     try:
         plan = ready(name) if name else base
-        if cut_short is not None and not name:
-            plan = plan_of(journal_of(cut_short)["plan"])
+        if cut_short is not None:
+            journal = journal_of(cut_short)
+            if flags.get("seed", journal["seed"]) != journal["seed"]:
+                usage(f"--seed {flags['seed']}: what is gone on with has the seed {journal['seed']}; leave --seed out")
+            plan = replace(plan if name else plan_of(journal["plan"]), seed=journal["seed"])
         plan = overruled(plan, flags)
         probed = probe(plan.targets)
         bad = [one.error for one in probed.values() if one.error]

@@ -356,8 +356,11 @@ def _readme(finding: Finding) -> str:
     )
 
 
-def promote(source: Path, to: Path, target: str = "", name: str = "", note: str = "") -> Path:
-    """Copy the counterexample of a finding's directory (or a file) to a folder of regressions. Raises NotAFinding."""
+def promote(
+    source: Path, to: Path, target: str = "", name: str = "", note: str = "", *, with_test: bool = False
+) -> tuple[Path, Path | None]:
+    """Copy the counterexample of a finding's directory (or a file) to a folder of regressions; with_test: and write a
+    pytest file beside it that replays it, where nothing else does. Returns both paths. Raises NotAFinding."""
     path = source / "counterexample.json" if source.is_dir() else source
     try:
         found = read(path)
@@ -367,4 +370,11 @@ def promote(source: Path, to: Path, target: str = "", name: str = "", note: str 
     place = to / f"{slug}.json"
     if place.exists():
         raise NotAFinding(f"{place} exists already; give --name another name")
-    return write(replace(found, target=target or found.target, note=note or found.note), place)
+    kept = replace(found, target=target or found.target, note=note or found.note)
+    test = to / f"test_{slug}.py" if with_test else None
+    if test is not None and test.exists():
+        raise NotAFinding(f"{test} exists already; give --name another name")
+    write(kept, place)
+    if test is not None:
+        put(test, pytest_text(kept, slug))
+    return place, test

@@ -11,11 +11,11 @@ import json
 import os
 import secrets
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ..runs.processes import ourselves
 from .results import BadResults, Results
 
 __all__ = ["LOST", "NO_DEVICE", "NoDevice", "WorkerFailed", "watch"]
@@ -67,7 +67,7 @@ def watch(
             "resume": resume,
             "quiet": quiet,
         }
-        status = _worker(command or (sys.executable, "-m", "fuzz.gpu"), json.dumps(request), path, run, until, quiet)
+        status = _worker(command or tuple(ourselves("fuzz.gpu")), json.dumps(request), path, run, until, quiet)
         if status == NO_DEVICE and not resume:
             raise NoDevice
         results = _read(path, run)

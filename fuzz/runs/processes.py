@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 
 __all__ = [
     "LOST_DEVICE",
@@ -37,11 +38,15 @@ WHERE = signal.SIGUSR1
 _STANDARD_ERROR = 2
 
 
+_DOOR = Path(__file__).parents[2] / "kvcore_fuzz.py"
+
+
 def ourselves(module: str = "fuzz") -> list[str]:
-    """The words that start this command line, or another module of ours, in another process. It has the import path of
-    this one, so that a `fuzz.py` in the working folder is not taken for it."""
-    run = f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
-    return [sys.executable, "-c", f"import runpy, sys; sys.path[:] = {sys.path!r}; {run}"]
+    """How a command begins that runs `module` of ours in a process of its own, as `python -m` would.
+
+    `python -m fuzz` would run a user's fuzz.py where one is in the working folder. This never does, and it finds the
+    user's targets there all the same."""
+    return [sys.executable, "-P", str(_DOOR), module]
 
 
 def follow_parent() -> None:

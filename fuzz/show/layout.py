@@ -21,17 +21,20 @@ _HUES = 6
 def layout(data: dict[str, Any]) -> dict[str, Any]:
     """What the template needs to draw `picture`'s data: bars for each row, widths, colours by request. O(cells)."""
     columns, at = data["columns"], data["at"]
+    place_of = {block: place for place, block in enumerate(data["blocks"])}
     width = next((pixels for most, pixels in _WIDTHS if len(columns) <= most), _NARROW)
-    touched = sorted(
-        {block for column in columns for block in (*column["changed"], *map(int, column["violating"]))}
-    ) or list(range(min(data["num_blocks"], 4)))
+    ever = {block for column in columns for block in (*column["changed"], *map(int, column["violating"]))}
+    wrong_ones = columns[at]["violating"] if at is not None else {}
+    touched = [block for block in data["blocks"] if block in ever] or data["blocks"][:4]
+    if len(touched) > _TALL_ROWS:  # the others may be out of sight
+        touched.sort(key=lambda block: str(block) not in wrong_ones)
     glyph_width = 9 + 7 * max((len(str(sign)) for sign in _signs(data)), default=1)
     tall = len(touched) <= _TALL_ROWS
     rows = []
     for block in touched:
         bars: list[dict[str, Any]] = []
         for place, column in enumerate(columns):
-            number = column["blocks"][block]
+            number = column["blocks"][place_of[block]]
             wrong = place == at and str(block) in column["violating"]
             if bars and bars[-1]["cell"] == number and not wrong:
                 bars[-1]["span"] += 1
@@ -41,7 +44,9 @@ def layout(data: dict[str, Any]) -> dict[str, Any]:
             cell = data["cells"][bar["cell"]]
             bar |= _fitting(cell, bar["span"] * width, data["block_size"] * glyph_width, tall)
         rows.append({"block": block, "bars": bars})
-    untouched = [block for block in range(data["num_blocks"]) if block not in set(touched)]
+    seen = ever | set(touched)
+    untouched = [block for block in range(data["num_blocks"]) if block not in seen]
+    folded = sorted(ever - set(touched))
     return {
         "rows": rows,
         "width": width,
@@ -49,6 +54,8 @@ def layout(data: dict[str, Any]) -> dict[str, Any]:
         "tall": tall,
         "untouched": _ranges(untouched),
         "untouched_count": len(untouched),
+        "folded": _ranges(folded),
+        "folded_count": len(folded),
         "hue": {name: place % _HUES for place, name in enumerate(data["owners"])},
         "selected": _selected(data, touched),
     }
@@ -67,7 +74,7 @@ def _selected(data: dict[str, Any], touched: list[int]) -> int:
         for block in table[-1:]
     ]
     choices: tuple[int, ...] = (*map(int, column["violating"]), *accused, *column["changed"], *touched)
-    return choices[0]
+    return next(block for block in choices if block in touched)
 
 
 def _fitting(cell: dict[str, Any], width: int, slots: int, tall: bool) -> dict[str, Any]:

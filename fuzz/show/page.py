@@ -9,6 +9,7 @@ A page loads nothing from outside, and everything that it shows is escaped. It l
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,9 +35,11 @@ __all__ = ["drawn", "environment", "pictured", "render", "render_history", "rend
 
 def environment() -> Environment:
     """The templates of this package. They escape what they are given."""
-    return Environment(
+    made = Environment(
         loader=PackageLoader("fuzz.show"), autoescape=select_autoescape(["html"]), trim_blocks=True, lstrip_blocks=True
     )
+    made.policies["json.dumps_kwargs"] = {"sort_keys": True, "separators": (",", ":")}  # for scripts, not for people
+    return made
 
 
 Picture = tuple[dict[str, Any] | None, str]
@@ -83,6 +86,40 @@ _DRAWING = 30.0
 """Seconds that one picture may take."""
 
 
+_MOST = 4_000_000
+"""Bytes of all pictures of a page, about."""
+
+_OPEN = 3
+"""Pictures that are open at first; the others are folded."""
+
+_SHOWN_TEXT = 400
+"""Characters of one operation."""
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]} … ({len(text):,} characters in the file)"
+
+
+def _within(
+    pictures: Sequence[tuple[dict[str, Any] | None, str]],
+) -> list[tuple[dict[str, Any] | None, dict[str, Any] | None, str]]:
+    """Each with its layout; those for which the page has no room left say so instead."""
+    made: list[tuple[dict[str, Any] | None, dict[str, Any] | None, str]] = []
+    left = _MOST
+    for data, said in pictures:
+        drawn = layout(data) if data is not None else None
+        if data is not None and drawn is not None:
+            # A bar and a column are some hundred bytes of markup each.
+            size = len(json.dumps(data)) + 500 * sum(len(row["bars"]) for row in drawn["rows"])
+            if size > left:
+                data = drawn = None
+                said = f"{said} No picture: the page is large already; `replay` has the same.".strip()
+            else:
+                left -= size
+        made.append((data, drawn, said))
+    return made
+
+
 def render(
     summary: dict[str, Any],
     findings: Sequence[Counterexample],
@@ -95,6 +132,7 @@ def render(
     Of a summary's `timeline`, counts are taken as running totals."""
     if pictures is None:
         pictures = drawn(findings)
+    drawings = _within(pictures)
     never = summary.get("never_happened", ())
     most = max(summary["sometimes"].values(), default=0)
     page = (
@@ -103,6 +141,7 @@ def render(
         .render(
             summary=summary,
             statements=_statements(),
+            violated=_violated(summary["findings"]),
             threshold=THRESHOLD,
             sometimes=[
                 {
@@ -124,18 +163,32 @@ def render(
                     "property": found.property_id,
                     "message": found.message,
                     "configuration": str(found.configuration),
-                    "operations": [describe(operation) for operation in found.operations],
+                    "operations": [_cut(describe(operation)) for operation in found.operations],
                     "at": found.at,
                     "entry": entry,
                     "picture": data,
-                    "drawn": layout(data) if data is not None else None,
+                    "drawn": drawn,
+                    "open": place < _OPEN,
                     "said": said,
                 }
-                for found, entry, (data, said) in zip(findings, summary["findings"], pictures, strict=True)
+                for place, (found, entry, (data, drawn, said)) in enumerate(
+                    zip(findings, summary["findings"], drawings, strict=True)
+                )
             ],
         )
     )
     return _write(path, page)
+
+
+def _violated(findings: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Properties that fail now, each with the number of its first finding; other ways to meet a bug count as well."""
+    found: dict[str, int] = {}
+    for number, entry in enumerate(findings, 1):
+        if entry.get("status") != "fixed":
+            found.setdefault(entry["property"], number)
+            for variant in entry.get("variants") or ():
+                found.setdefault(variant["signature"]["property"], number)
+    return found
 
 
 _STATUSES = ("new", "regressed", "known", "fixed")

@@ -3,21 +3,23 @@
 `picture` replays the counterexample strictly and returns plain data: what a block was after every operation, what each
 request had, what is wrong and where. How it is drawn is in `layout`.
 
-States that occur many times are stored once: `columns[i]["blocks"][b]` is the place of block b's state in `cells`, and
-`columns[i]["requests"]` are places in `lines`.
+States that occur many times are stored once: `columns[i]["blocks"][n]` is the place in `cells` of the state of block
+`blocks[n]`, and `columns[i]["requests"]` are places in `lines`. Of a small pool, `blocks` are all. Of a large one they
+are those that have to do with what broke, and those that changed last before it; the others are counted.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from properties.operations import Allocate, Operation
 from properties.session import Outcome, Session
 from properties.target import Capability, TargetFactory
-from reference import Judge, Sequence, Violation
+from reference import Judge, Violation
+from reference import Sequence as Line
 
 from ..runs.perform import Run, perform
 from ..runs.values import Counterexample, names
@@ -30,8 +32,23 @@ MOST_CELLS = 400_000
 MOST_SLOTS = 40_000_000
 """Beyond these (blocks x operations, slots x operations) nobody could read the picture, and replay is slow."""
 
+MOST_ROWS = 64
+"""Blocks that are drawn at most."""
+
 _SHOWN_TOKENS = 256
 """Of a request or a prefix; the rest is counted."""
+
+_FEW_TOKENS = 32
+"""The same where there are so many requests and blocks that they would be most of the page."""
+
+_MANY_TOKENS = 10_000
+"""All requests' tokens, or all prefixes', from which it is."""
+
+_SHOWN_TEXT = 400
+"""Characters of an operation; the file has the whole."""
+
+_MOST_GLYPHS = 1_000
+"""Signs for tokens at most: beyond them they are no shorter than the tokens."""
 
 
 class NotDrawn(ValueError):
@@ -43,6 +60,7 @@ class _Store:
 
     def __init__(self) -> None:
         self.values: list[dict[str, Any]] = []
+        """By number."""
         self._numbers: dict[str, int] = {}
 
     def put(self, value: dict[str, Any]) -> int:
@@ -84,11 +102,16 @@ def picture(counterexample: Counterexample, factory: TargetFactory, *, drain: bo
     for column in columns[count:]:
         column["drain"] = True
     at = len(columns) - 1 if violation is not None else None
-    # States are numbered as they appear: those of columns that were cut are the last ones.
-    cells = recorder.cells.values[: 1 + max(max(column["blocks"]) for column in columns)]
-    lines = recorder.lines.values[
-        : 1 + max((number for column in columns for number in column["requests"]), default=-1)
-    ]
+    accused = columns[-1]["accused"]
+    shown = _shown(columns, at, blocks, recorder.lines.values)
+    start = [recorder.start[block] for block in shown]
+    for column in columns:
+        column["blocks"] = [column["blocks"][block] for block in shown]
+        column["requests"].sort(key=lambda number: recorder.lines.values[number]["request"] not in accused)
+    cells = _kept(recorder.cells.values, [start, *(column["blocks"] for column in columns)])
+    lines = _kept(recorder.lines.values, [column["requests"] for column in columns])
+    _shorten(cells, "prefix", slice(-_FEW_TOKENS, None))
+    _shorten([line for line in lines if line["request"] not in accused], "tokens", slice(_FEW_TOKENS))
     return {
         "target": counterexample.target,
         "configuration": str(configuration),
@@ -104,11 +127,53 @@ def picture(counterexample: Counterexample, factory: TargetFactory, *, drain: bo
         "left": max(count - len(columns), 0),
         "owners": names(run.operations[: len(columns)]),
         "glyphs": _glyphs([*cells, *lines]),
-        "start": recorder.start,
+        "start": start,
+        "blocks": shown,
         "cells": cells,
         "lines": lines,
         "columns": columns,
     }
+
+
+def _shown(columns: Sequence[Mapping[str, Any]], at: int | None, count: int, lines: list[dict[str, Any]]) -> list[int]:
+    """The blocks to draw, in ascending order. Of a large pool: those that are wrong, those of the accused requests,
+    those that changed last before it, as many as there is room for."""
+    if count <= MOST_ROWS:
+        return list(range(count))
+    found: dict[int, None] = {}
+    last = columns[-1]
+    if at is not None:
+        found |= dict.fromkeys(map(int, last["violating"]))
+        for number in last["requests"]:
+            line = lines[number]
+            if line["request"] in last["accused"]:
+                found |= dict.fromkeys(reversed([*line["table"], *(line["core"] or ())]))
+    for column in reversed(columns) if at is not None else columns:
+        if len(found) >= MOST_ROWS:
+            break
+        found |= dict.fromkeys(column["changed"])
+    found |= dict.fromkeys(range(4)) if not found else {}
+    return sorted([block for block in found if 0 <= block < count][:MOST_ROWS])
+
+
+def _kept(values: list[dict[str, Any]], places: Sequence[list[int]]) -> list[dict[str, Any]]:
+    """Those of `values` that `places` name, which are changed to what they have then."""
+    numbers: dict[int, int] = {}
+    for row in places:
+        row[:] = [numbers.setdefault(number, len(numbers)) for number in row]
+    return [dict(values[number]) for number in numbers]
+
+
+def _shorten(rows: list[dict[str, Any]], name: str, part: slice) -> None:
+    """Leave only a part of the tokens of each where all together are too many."""
+    if sum(len(row.get(name, ())) for row in rows) > _MANY_TOKENS:
+        for row in rows:
+            if name in row:
+                row[name] = row[name][part]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_TEXT else f"{text[:_SHOWN_TEXT]} … ({len(text):,} characters in the file)"
 
 
 class _Recorder:
@@ -119,12 +184,13 @@ class _Recorder:
         self.lines = _Store()
         self.columns: list[dict[str, Any]] = []
         self.start: list[int] = []
+        self._known: dict[tuple[Any, ...], int] = {}
         self._before: list[int] = []
         self._pending: Operation | None = None
 
     def watch(self, run: Run, operation: Operation) -> None:
         if self._pending is None:
-            self.start = self._before = [self.cells.put(cell) for cell in _cells(run.session)]
+            self.start = self._before = self._places(run.session)
         else:
             self._settle(run.session, run.outcomes[-1], None)
         self._pending = operation
@@ -132,7 +198,7 @@ class _Recorder:
     def finish(self, run: Run) -> None:
         violation = run.violation
         if not self._before:  # not one operation
-            self.start = self._before = [self.cells.put(cell) for cell in _cells(run.session)]
+            self.start = self._before = self._places(run.session)
         if violation is not None and run.at < len(run.operations):
             self._settle(run.session, None, violation)
             return
@@ -142,24 +208,48 @@ class _Recorder:
             self._pending = None
             self._settle(run.session, None, violation)
 
+    def _places(self, session: Session) -> list[int]:
+        """Where each block's state is in `cells`. O(pool); what is new is O(its tokens)."""
+        judge = session.judge
+        count = judge.policy.num_blocks
+        inside: Sequence[Any] = (None,) * count
+        if Capability.INSPECT in session.capabilities:
+            inside = session.target.states(range(count))
+        holders, others = _holders(judge), _others(judge)
+        places, new = [], {}
+        for block, references in enumerate(judge.blocks.references):
+            before, tokens = judge.slots.content(block)
+            published = judge.blocks.published[block] is not None
+            held = (*holders.get(block, ()), None, *others.get(block, ()))
+            key = (references, published, held, before, tokens.tobytes(), inside[block])
+            place = self._known.get(key)
+            if place is None:
+                new[block] = key
+            places.append(-1 if place is None else place)
+        for (block, key), cell in zip(new.items(), _cells(session, list(new), others), strict=True):
+            places[block] = self._known[key] = self.cells.put(cell)
+        return places
+
     def _settle(self, session: Session, outcome: Outcome | None, violation: Violation | None) -> None:
         operation = self._pending
         try:
-            cells = _cells(session)
+            places = self._places(session)
         except Exception:
             # A core that is broken by now may fail to show itself; the last state that was seen stands.
             if violation is None:
                 raise
-            cells = [self.cells.values[number] for number in self._before]
+            places = self._before
         violating: dict[int, list[str]] = {}
         requests = _requests(session.judge)
         if violation is not None:
+            cells = [self.cells.values[place] for place in places]
             violating = _violating(session, cells, violation, requests, operation)
-        places = [self.cells.put(cell) for cell in cells]
         kind, who = (operation.op, operation.short()) if operation is not None else ("end", "")
         self.columns.append(
             {
-                "operation": describe(operation) if operation is not None else "everything is freed and completed",
+                "operation": _cut(describe(operation))
+                if operation is not None
+                else "everything is freed and completed",
                 "kind": kind,
                 "who": who,
                 "outcome": outcome.status if outcome is not None else "violated",
@@ -176,9 +266,17 @@ class _Recorder:
         self._before = places
 
 
-def _cells(session: Session) -> list[dict[str, Any]]:
-    """Each block's state (see `show.states`), what else holds it, and the history that its content goes on from."""
-    judge = session.judge
+def _holders(judge: Judge) -> dict[int, list[str]]:
+    """The requests that have each block in their table."""
+    holders: dict[int, list[str]] = {}
+    for request, line in judge.sequences.items():
+        for block in line.table:
+            holders.setdefault(block, []).append(request)
+    return holders
+
+
+def _others(judge: Judge) -> dict[int, list[str]]:
+    """What else holds each block: pending copies, and steps in flight."""
     others: dict[int, list[str]] = {}
     for request, line in judge.sequences.items():
         if line.pending is not None:
@@ -187,14 +285,21 @@ def _cells(session: Session) -> list[dict[str, Any]]:
         for passage, cut in line.deferred:
             for block in cut:
                 others.setdefault(block, []).append(f"step {passage.number}, cut from {request} in flight")
-    freed: list[Sequence] = []
+    freed: list[Line] = []
     for passage in judge.in_flight:
         for line, _, _ in passage.spans:
             if line.freed and not any(line is other for other in freed):
                 freed.append(line)
                 for block in line.table:
                     others.setdefault(block, []).append(f"{line.request}, freed in flight")
-    rows = states(session)
+    return others
+
+
+def _cells(session: Session, blocks: list[int], others: Mapping[int, list[str]]) -> list[dict[str, Any]]:
+    """The state of each of `blocks` (see `timeline.states`), what else holds it, and the history that its content goes
+    on from."""
+    judge = session.judge
+    rows = states(session, blocks)
     for row in rows:
         before, _ = judge.slots.content(row["block"])
         row["others"] = others.get(row["block"], [])
@@ -361,9 +466,10 @@ def _difference(shown: list[int], due: list[int]) -> set[int]:
 
 
 def _glyphs(holders: list[dict[str, Any]]) -> dict[str, str] | None:
-    """Short signs for tokens, by token, where some have more than two digits; else None: they are their own signs."""
+    """Short signs for tokens, by token, where some have more than two digits; else None: they are their own signs. So
+    they are where there are too many."""
     tokens = list(dict.fromkeys(token for one in holders for token in one["tokens"] if token >= 0))
-    if all(token < 100 for token in tokens):
+    if all(token < 100 for token in tokens) or len(tokens) > _MOST_GLYPHS:
         return None
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return {

@@ -6,7 +6,7 @@ core can be inspected and counts otherwise, its own count is shown beside it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -38,20 +38,23 @@ def hard_states(summary: Mapping[str, Any]) -> str:
     )
 
 
-def states(session: Session) -> list[dict[str, Any]]:
-    """Each block's state, as data: block, state, references, published, tokens (its slots), and the core's own
-    counts.
+def states(session: Session, blocks: Sequence[int] | None = None) -> list[dict[str, Any]]:
+    """The state of each of `blocks` (all without), as data: block, state, references, published, tokens (its slots),
+    and the core's own counts.
     """
     judge = session.judge
+    if blocks is None:
+        blocks = range(judge.policy.num_blocks)
     inside: list[tuple[int, bool]] | None = None
     if Capability.INSPECT in session.capabilities:
-        inside = session.target.states(range(judge.policy.num_blocks))
+        inside = session.target.states(blocks)
     holders: dict[int, list[str]] = {}
     for request, line in judge.sequences.items():
         for block in line.table:
             holders.setdefault(block, []).append(request)
     rows = []
-    for block, references in enumerate(judge.blocks.references):
+    for place, block in enumerate(blocks):
+        references = judge.blocks.references[block]
         published = judge.blocks.published[block] is not None
         row: dict[str, Any] = {
             "block": block,
@@ -61,8 +64,8 @@ def states(session: Session) -> list[dict[str, Any]]:
             "tokens": judge.slots.content(block)[1].tolist(),
             "holders": holders.get(block, []),
         }
-        if inside is not None and inside[block] != (references, published):
-            row["core"] = {"references": inside[block][0], "published": inside[block][1]}
+        if inside is not None and inside[place] != (references, published):
+            row["core"] = {"references": inside[place][0], "published": inside[place][1]}
         rows.append(row)
     return rows
 

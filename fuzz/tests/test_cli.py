@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
@@ -25,6 +27,7 @@ from properties.targets import load
 ROOT = Path(__file__).parents[2]
 SCENARIO = ROOT / "fuzz" / "scenarios" / "six_moments.json"
 BUILT_IN = ROOT / "fuzz" / "traces" / "multi_turn.jsonl"
+STALE = ROOT / "docs" / "counterexamples" / "stale-index.json"
 BROKEN = "fuzz.tests.broken:early"
 
 
@@ -177,6 +180,51 @@ def test_what_a_run_leaves_is_taken_by_every_command(tmp_path: Path) -> None:
         assert fuzz("report", "--history", "--out", out).exit_code == 0
     again = fuzz("run", "--engine", "walk", "--target", "fuzz.zoo:NV-1", "--budget", "2s", "--out", broken)
     assert again.exit_code == 5, again.output
+
+
+def test_what_is_promoted_in_a_project_of_ones_own_is_a_test_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = fuzz("promote", STALE, "--name", "stale index", "--note", "ours")
+    assert done.exit_code == 0, done.output
+    assert read(tmp_path / "regressions" / "stale_index.json").note == "ours"
+    test = Path("regressions", "test_stale_index.py")
+    assert f"pytest {test}" in " ".join(done.output.split())
+    for target, status in (("fuzz.zoo:NV-1", 1), ("kvcore", 0)):
+        test.write_text(re.sub(r"load\('[^']*'\)", f"load({target!r})", test.read_text()))
+        ran = subprocess.run(
+            [sys.executable, "-m", "pytest", "-qvv", str(test)], capture_output=True, text=True, cwd=tmp_path
+        )
+        assert ran.returncode == status, ran.stdout + ran.stderr
+        assert ("its content is not published" in ran.stdout) == bool(status)
+    assert fuzz("promote", STALE, "--name", "stale index").exit_code == 2, "its name is taken"
+    assert not Path("fuzz").exists(), "a folder of our name would be in the way of ours"
+
+
+def test_a_named_campaign_that_goes_on_says_the_seed_that_it_has(tmp_path: Path) -> None:
+    flags = ("--engine", "walk", "--budget", "1s", "--out", tmp_path)
+    assert fuzz("run", "--campaign", "commit", "--workers", 1, "--seed", "77", *flags).exit_code == 0
+    journal = json.loads((tmp_path / "campaign.json").read_text())
+    (tmp_path / "campaign.json").write_text(json.dumps(journal | {"ended": False, "seconds": 0.5, "seed": "78"}))
+    again = fuzz("run", "--resume", "--campaign", "nightly", "--workers", 1, *flags)
+    assert again.exit_code == 0, again.output
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert "seed 78" in again.output and summary["seed"] == "78"
+    assert "--seed 78" in summary["command"]
+    (tmp_path / "campaign.json").write_text(json.dumps(journal | {"ended": False}))
+    other = fuzz("run", "--resume", "--seed", "5", *flags)
+    assert other.exit_code == 2 and "77" in other.output, "another seed than it would use is refused"
+
+
+def test_the_version_is_said() -> None:
+    said = fuzz("--version")
+    assert said.exit_code == 0
+    assert f"Python {platform.python_version()}" in said.output
+
+
+def test_the_example_is_a_core_with_its_adapter() -> None:
+    assert "class ToyTarget(Adapter)" in fuzz("example").output
 
 
 def test_a_summary_of_an_older_version_is_shown_and_not_accepted(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,53 +113,6 @@ def test_files_of_this_repository_that_a_page_names_exist(page: Path) -> None:
     )
     theirs = {"fuzz/baseline.json", *(name for name in named if "NAME" in name)}  # what a reader makes
     assert sorted(name for name in set(named) - theirs if not (ROOT / name).exists()) == []
-
-
-def _code(page: Path) -> str:
-    """What a page shows as code: fenced blocks, then spans, one a line. Any other file is code as a whole."""
-    text = page.read_text(encoding="utf-8")
-    if page.suffix != ".md":
-        return text
-    fence = re.compile(r"^```\w*\n(.*?)^```", re.MULTILINE | re.DOTALL)
-    spans = re.findall(r"`([^`]+)`", fence.sub("", text))
-    return "\n".join([*fence.findall(text), *(" ".join(span.split()) for span in spans)])
-
-
-def _commands(text: str) -> Iterator[list[str]]:
-    """The arguments of every `python -m fuzz ...`, up to the shell's next word of its own."""
-    text = re.sub(r"\$\{[^}]*\}", "", text.replace("\\\n", " "))
-    for line in re.findall(r"python -m fuzz (.*)", text):
-        words = shlex.shlex(re.split(r"`|\s#|\s*[|;]|\s\d?[<>]", line)[0], posix=True)
-        words.whitespace_split = True
-        yield list(words)
-
-
-def _understood(arguments: list[str]) -> None:
-    """Raises if the command line has no such command, option or value. Nothing is run."""
-    command: Any = typer.main.get_command(app)
-    name, *rest = arguments
-    command.commands[name].make_context(name, rest)
-
-
-EXAMPLES = [path for path in sorted((DOCS / "examples").iterdir()) if path.suffix in (".yml", ".yaml")]
-
-
-@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=_name)
-def test_commands_in_the_examples_are_understood(page: Path) -> None:
-    for arguments in _commands(_code(page)):
-        _understood(arguments)
-
-
-def test_the_first_pages_and_the_scheduled_jobs_have_commands() -> None:
-    pages = [ROOT / "README.md", DOCS / "campaigns.md", DOCS / "commands.md", DOCS / "your-core.md", *EXAMPLES]
-    assert [_name(page) for page in pages if not list(_commands(_code(page)))] == []
-
-
-def test_a_wrong_command_would_be_seen() -> None:
-    (arguments,) = _commands("python -m fuzz run --campain nightly \\\n  --out night || exit 1\n")
-    assert arguments == ["run", "--campain", "nightly", "--out", "night"]
-    with pytest.raises(Exception, match="campain"):
-        _understood(arguments)
 
 
 def test_the_scheduled_jobs_are_what_their_readers_take() -> None:

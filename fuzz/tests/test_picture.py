@@ -20,7 +20,7 @@ from fuzz.show.layout import layout
 from fuzz.show.page import pictured, render, render_history, render_picture
 from fuzz.show.picture import NotDrawn, named_blocks, picture
 from fuzz.tools.browser import NAMES, Browser, chromium
-from fuzz.tools.pictures import EARLY, FORKED, long
+from fuzz.tools.pictures import EARLY, FORKED, large, long
 from fuzz.zoo import find
 from properties.ledger import EVENTS
 from properties.operations import Allocate, Complete, Configuration, Dispatch, Free
@@ -397,6 +397,55 @@ def test_a_history_is_a_page_that_asks_for_nothing_outside(tmp_path: Path) -> No
     assert "No campaign yet" in nothing and "<svg" not in nothing
 
 
+@pytest.fixture(scope="module")
+def a_large_one() -> tuple[Counterexample, dict[str, Any]]:
+    found = large()
+    data, said = pictured(found)
+    assert data is not None and said == ""
+    return found, data
+
+
+def test_a_large_finding_is_drawn_by_what_matters(a_large_one: tuple[Counterexample, dict[str, Any]]) -> None:
+    _, data = a_large_one
+    at = data["columns"][data["at"]]
+    (wrong,) = map(int, at["violating"])
+    drawn = layout(data)
+    rows = [row["block"] for row in drawn["rows"]]
+    assert len(rows) <= 64 and rows[0] == wrong == drawn["selected"], "the accused block comes first"
+    tables = [data["lines"][number]["table"] for number in at["requests"]]
+    assert data["lines"][at["requests"][0]]["request"] == "accused", "so does the accused request"
+    assert set(tables[0]) <= set(rows), "all of its blocks are drawn"
+    assert drawn["folded_count"] + drawn["untouched_count"] + len(rows) == data["num_blocks"], "the others are counted"
+    for row in drawn["rows"]:
+        assert sum(bar["span"] for bar in row["bars"]) == len(data["columns"])
+    (now,) = (data["cells"][at["blocks"][place]] for place, one in enumerate(data["blocks"]) if one == wrong)
+    assert now["holders"] == ["accused", "child"]
+
+
+def test_a_page_is_small_however_large_what_it_shows(
+    a_large_one: tuple[Counterexample, dict[str, Any]], tmp_path: Path
+) -> None:
+    found, data = a_large_one
+    one = render(summary([found]), [found], tmp_path / "one.html", [(data, "")])
+    assert one.stat().st_size < 1_000_000
+    many = render(summary([found] * 12), [found] * 12, tmp_path / "many.html", [(data, "")] * 12)
+    assert many.stat().st_size < 6_000_000
+    page = many.read_text()
+    drawn = page.count('<figure class="kvp" id=')
+    assert 3 <= drawn < 12 and page.count("the page is large already") == 12 - drawn, "those without one say why"
+    assert page.count('<details class="drawn">') == drawn - 3, "those beyond the first are folded"
+
+
+def test_a_violated_property_has_no_tick(tmp_path: Path) -> None:
+    page = render(summary([FORKED]), [FORKED], tmp_path / "page.html").read_text()
+    listed = re.findall(r'<li><span class="\w+" aria-label="([\w ]+)">.</span><code[^>]*>(\w+)</code>', page)
+    assert {name for said, name in listed if said == "violated"} == {"ALIASING"}
+    assert {name for said, name in listed if said == "checked"} == set(PROPERTIES) - {"ALIASING"}
+    fixed = summary([FORKED])
+    fixed["findings"][0]["status"] = "fixed"
+    assert 'aria-label="violated"' not in render(fixed, [FORKED], tmp_path / "fixed.html").read_text()
+
+
 # ---- in a browser ----------------------------------------------------------------------------------------------------
 
 
@@ -470,6 +519,41 @@ def test_a_large_picture_stays_within_its_box_and_follows_the_cursor(browser: Br
     )
     assert seen
     assert browser.problems == []
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_large_finding_opens_at_the_accused_block(
+    a_large_one: tuple[Counterexample, dict[str, Any]], tmp_path: Path, width: int
+) -> None:
+    if chromium() is None:
+        pytest.skip("no Chromium here")
+    found, data = a_large_one
+    with Browser(width) as browser:
+        browser.open(render(summary([found] * 4), [found] * 4, tmp_path / "page.html", [(data, "")] * 4))
+        (wrong,) = map(int, data["columns"][data["at"]]["violating"])
+        assert place(browser) == (data["at"], wrong)
+        browser.run("document.querySelector('details.drawn').open = true")
+        browser.run("new Promise((done) => setTimeout(done, 100))")
+        for figure in (0, 3):
+            seen = browser.run(
+                f"(() => {{ const figure = document.querySelectorAll('figure.kvp')[{figure}];"
+                "const box = figure.querySelector('.kvp-scroll').getBoundingClientRect();"
+                "const spot = figure.querySelector('.kvp-spot').getBoundingClientRect();"
+                "return spot.width > 0 && spot.left >= box.left && spot.right <= box.right + 1 && "
+                "spot.top >= box.top && spot.bottom <= box.bottom })()"
+            )
+            assert seen, "the place where it breaks is in sight, also in a picture that was folded"
+        first = browser.run("document.querySelector('.kvp-request').classList.contains('kvp-wrong')")
+        assert first, "the accused request is the first"
+        over = (
+            "[...document.querySelectorAll('.kvp-lane, .kvp-panel > section')]"
+            ".filter((one) => one.scrollWidth > one.clientWidth)"
+        )
+        browser.run("document.querySelector('figure.kvp').focus()")
+        browser.press(*["ArrowLeft"] * 4)
+        assert browser.run(over + ".length") == 0, "no lane runs over the edge"
+        assert browser.run("document.documentElement.scrollWidth <= innerWidth")
+        assert browser.problems == []
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-EXAMPLE = ROOT / "docs" / "examples" / "toy.py"
+EXAMPLE = ROOT / "fuzz" / "example" / "toy.py"
 PAGE = ROOT / "docs" / "your-core.md"
 
 FIXED = """

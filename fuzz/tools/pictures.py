@@ -16,7 +16,7 @@ from properties.operations import (
     Operation,
 )
 
-__all__ = ["EARLY", "FORKED", "long"]
+__all__ = ["EARLY", "FORKED", "large", "long"]
 
 EARLY = Counterexample(
     Configuration(2, 2),
@@ -78,3 +78,31 @@ def long(operations: int = 200, num_blocks: int = 64) -> Counterexample:
         else:
             made.append(Free(live.pop(rng.randrange(len(live)))))
     return Counterexample(Configuration(num_blocks, 4), tuple(made))
+
+
+def large(operations: int = 300, num_blocks: int = 1_000) -> Counterexample:
+    """A finding as a trace leaves it: hundreds of tokens a request, twenty requests alive, then a fork whose tail is
+    written without a copy."""
+    rng = random.Random(7)
+    made: list[Operation] = []
+    live: list[str] = []
+    step = 0
+
+    def tokens(count: int) -> tuple[int, ...]:
+        return tuple(rng.randrange(50_000) for _ in range(count))
+
+    def admit(name: str, count: int) -> list[Operation]:
+        return [Allocate(name, tokens(count)), Dispatch(step, ((name, count),)), Complete(step)]
+
+    while len(made) < operations - 8:
+        step += 1
+        if len(live) >= 20:
+            made.append(Free(live.pop(rng.randrange(len(live)))))
+        made += admit(f"request-{step}", rng.randrange(200, 700))
+        made.append(Append(live[-1] if live else f"request-{step}", tokens(1)))
+        live.append(f"request-{step}")
+    step += 1
+    made += [*admit("accused", 301), Fork("accused", "child"), Append("accused", (5,))]
+    return Counterexample(
+        Configuration(num_blocks, 16), tuple(made), "fuzz.zoo:KC-30", property_id="ALIASING", at=len(made) - 1
+    )

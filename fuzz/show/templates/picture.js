@@ -19,6 +19,7 @@
     const scroll = find("kvp-scroll"), grid = find("kvp-grid"), cursor = find("kvp-cursor"), spot = find("kvp-spot");
     const heads = [...figure.querySelectorAll(".kvp-head")], rows = [...figure.querySelectorAll(".kvp-block")];
     const blocks = rows.map((row) => Number(row.dataset.block));
+    const placeOf = new Map(data.blocks.map((block, place) => [block, place]));
     const last = data.columns.length - 1;
     let column = data.at === null ? 0 : data.at;
     let row = Math.max(blocks.indexOf(data.selected), 0);
@@ -65,8 +66,8 @@
     function stateOf(cell) { return cell.state + (cell.references ? ", " + plural(cell.references, "reference") : ""); }
 
     function aboutBlock(at, block) {
-      const now = data.columns[at], place = now.blocks[block], cell = data.cells[place];
-      const before = at ? data.columns[at - 1].blocks[block] : data.start[block];
+      const now = data.columns[at], place = now.blocks[placeOf.get(block)], cell = data.cells[place];
+      const before = at ? data.columns[at - 1].blocks[placeOf.get(block)] : data.start[placeOf.get(block)];
       const made = node("section", "", node("h4", "", "Block " + block));
       const reasons = now.violating[block];
       if (reasons) made.append(node("p", "kvp-alert", reasons.join("; ")));
@@ -149,7 +150,7 @@
       heads.forEach((head, at) => head.classList.toggle("kvp-here", at === column));
       rows.forEach((one, at) => one.classList.toggle("kvp-on", at === row));
       find("kvp-where").textContent = "operation " + (column + 1) + " of " + (last + 1);
-      const now = data.columns[column], cell = data.cells[now.blocks[block]];
+      const now = data.columns[column], cell = data.cells[now.blocks[placeOf.get(block)]];
       find("kvp-said").textContent = "Operation " + (column + 1) + " of " + (last + 1) + ", " + now.operation + ": "
         + (column === data.at ? data.property + ", " + data.message : now.outcome + " " + now.reason) + ". Block " + block + ": " + stateOf(cell)
         + (cell.holders.length ? ", held by " + cell.holders.join(" and ") : "") + (cell.published ? ", published" : "") + ".";
@@ -205,10 +206,15 @@
       }
     });
     figure.addEventListener("focusin", () => { latest = figure; });
-    show(false);
-    // Where the run is long, begin at what matters.
-    const head = heads[column];
-    if (head) scroll.scrollLeft = head.offsetLeft + head.offsetWidth - scroll.clientWidth + 24;
+    // Where the run is long or the pool is large, begin at what matters.
+    function open() {
+      show(true);
+      const head = heads[column];
+      if (head) scroll.scrollLeft = head.offsetLeft + head.offsetWidth - scroll.clientWidth + 24;
+    }
+    open();
+    const fold = figure.closest("details");
+    if (fold) fold.addEventListener("toggle", () => { if (fold.open) open(); });
     return { figure, key };
   }
 

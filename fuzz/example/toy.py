@@ -1,4 +1,4 @@
-"""A toy allocator with a bug, and its adapter: see docs/your-core.md. From this folder:
+"""A toy allocator with a bug, and its adapter: see docs/your-core.md. From its folder:
 
 python -m fuzz run --target toy:make
 pytest --pyargs properties.suite --target toy:make
