@@ -25,6 +25,7 @@ __all__ = [
     "FOUND",
     "KIND",
     "TOKENS",
+    "UNMADE",
     "VIEW",
     "counts",
     "ended",
@@ -111,6 +112,9 @@ def whole(target: Any, method: str, value: Any, expected: str) -> int:
     except TypeError:
         raise wrong(target, method, value, expected) from None
 
+
+UNMADE = "the factory"
+"""Begins the message of a violation that a target could not be made."""
 
 BLOCKS = "a list of ints, the request's blocks, that the core will not change later"
 TOKENS = "an int, the hit tokens (0 with admission by the step)"
@@ -233,9 +237,9 @@ def made(factory: TargetFactory, configuration: Configuration) -> Target:
     except BaseException as error:
         if users_own(error):
             raise
-        return cast(Target, Unmade(configuration, ended("the factory", error)))
+        return cast(Target, Unmade(configuration, ended(UNMADE, error)))
     wrong = no_target(target)
-    return cast(Target, Unmade(configuration, Crash(f"the factory returned {wrong}"))) if wrong else target
+    return cast(Target, Unmade(configuration, Crash(f"{UNMADE} returned {wrong}"))) if wrong else target
 
 
 class Unmade:

@@ -91,7 +91,8 @@ class Engine(ABC):
     all the time that is left.
 
     extra: the optional extra that has the package which it needs; "" for none. package: that, if its name is another.
-    capability: what a target must have; None for nothing. kernels: it needs `judging.kernels`. reads_trace: it reads the file `trace`.
+    capability: what a target must have; None for nothing. kernels: it needs `judging.kernels`. reads_trace: it reads
+    the file `trace`.
 
     thorough: it draws every kind of operation, so that what it never meets in long runs is a fault of the harness.
     audited: units after which an audit looks at its limit; 0 for engines that hunt no bugs of the zoo.

@@ -17,10 +17,11 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, select_autoescape
 
+from properties.boundary import UNMADE
 from properties.ledger import EVENTS, THRESHOLD
 from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
-from reference import PROPERTIES
+from reference import PROPERTIES, Crash
 
 from ..runs.child import Ended, each
 from ..runs.replayed import FATAL
@@ -66,6 +67,8 @@ def pictured(found: Counterexample, factory: TargetFactory | None = None) -> Pic
         return None, f"No picture: {error}."
     except Exception as error:  # whatever a target does, or a harness that disagrees with it
         return None, f"No picture: replaying it ended in {type(error).__name__}: {error}"
+    if data["property"] == Crash.id != found.property_id and data["message"].startswith(UNMADE):
+        return None, f"No picture: {data['message']}."
     if found.property_id is not None and data["property"] is None:
         return None, f"No picture: {found.property_id} no longer fails on {found.target}."
     if found.property_id not in (None, data["property"]):

@@ -13,7 +13,7 @@ _RUN = ("--engine", "walk", "--kernels", "none", "--budget", "3s", "--seed", "1"
 
 def _toy(place: Place, code: str) -> str:
     """The toy of the documents, with a mistake: `code` is the body of a class that derives from its adapter."""
-    toy = (ROOT / "docs" / "examples" / "toy.py").read_text(encoding="utf-8")
+    toy = (ROOT / "fuzz" / "example" / "toy.py").read_text(encoding="utf-8")
     bug = "  # BUG: whatever the index says of this block stays there\n"
     cure = "\n        self.index = {prefix: kept for prefix, kept in self.index.items() if kept != block}\n"
     place.write("toy.py", toy.replace(bug, cure))
