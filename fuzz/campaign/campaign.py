@@ -102,6 +102,7 @@ class Campaign:
         self._folder = Folder(out, self.result.stop, self.result.unsaved.append)
         self._journal = Journal(out, plan)
         self._settled_last = False
+        self._goes_on: float | None = None
 
     def run(self) -> CampaignResult:
         """Run it. Raises Busy, NothingToResume, BadBaseline, BadHistory before anything is done; a folder that cannot
@@ -247,7 +248,17 @@ class Campaign:
         most = self.plan.max_findings
         if any(task.kind in ("reduce", "interpret") for task in (*self._queue.first, *self._queue.running)):
             return False  # that belongs to what was found
-        return bool(most) and self._open_findings() >= most
+        if not most or self._open_findings() < most:
+            return False
+        now = monotonic()
+        if self._goes_on is None:
+            seconds = self.plan.go_on * self.plan.budget
+            self._goes_on = now + seconds
+            self._pace.most = 0
+            if seconds and self._hunting(now):
+                left = min(seconds, self._pace.end - now)
+                self._show.said(f"worse may lie behind it: hunting goes on for {left:.0f} s (--go-on 0 ends it here)")
+        return now >= self._goes_on
 
     def _open_findings(self) -> int:
         return sum(finding.status in (NEW, REGRESSED) for finding in self.findings.now())

@@ -69,6 +69,7 @@ def _told(entry: dict[str, Any]) -> str:
         f"{entry['property']} ({entry['status']}, {entry['hits']} hits, {entry['replays']}): {entry['message']}\n"
         f"  {entry['replay']}"
         + (f"\n  found on {entry['device']}: {entry['interpreter']['told']}" if entry["interpreter"] else "")
+        + _harm(entry)
         + "".join(f"\n  also met as {variant['said']}\n  {variant['replay']}" for variant in entry["variants"])
     )
 
@@ -76,6 +77,12 @@ def _told(entry: dict[str, Any]) -> str:
 def _clean(text: str) -> str:
     """What XML may not hold goes."""
     return re.sub(r"[^\t\n\r\x20-\uD7FF\uE000-\uFFFD]", "?", text)
+
+
+def _harm(entry: dict[str, Any]) -> str:
+    """What worse it leads to. Summaries of older versions say nothing of that."""
+    harm = entry.get("leads_to")
+    return f"\n  leads to {harm['property']}: {harm['message']}\n  {harm['replay']}" if harm else ""
 
 
 def markdown(summary: dict[str, Any]) -> str:
@@ -120,6 +127,8 @@ def _what(entry: dict[str, Any]) -> str:
     """The message, in how many other ways the bug was met, and whether it takes a device to see it."""
     others, device = len(entry["variants"]), entry["interpreter"]
     on_device = f" (found on {entry['device']}: {device['told']})" if device else ""
+    harm = entry.get("leads_to")
+    on_device += f" (leads to {harm['property']}: {harm['message']})" if harm else ""
     return (
         str(entry["message"]) + on_device + (f" (and met in {others} other way{'s' * (others > 1)})" if others else "")
     )

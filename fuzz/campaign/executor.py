@@ -44,7 +44,7 @@ class Hit:
 @dataclass(frozen=True, slots=True)
 class Settled:
     """What a hit turned out to be. replays: how many of `tried` broke the property again. state: the run up to the
-    violation, with the blocks, as text. finished: shrinking came to its end.
+    violation, with the blocks, as text. finished: shrinking came to its end. harm: something worse that it leads to.
     """
 
     counterexample: Counterexample
@@ -54,6 +54,7 @@ class Settled:
     found: Counterexample
     state: str
     finished: bool
+    harm: Counterexample | None = None
 
 
 @dataclass(slots=True)

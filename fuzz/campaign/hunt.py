@@ -64,6 +64,9 @@ class Hunter:
             result.following = max(result.following, unit)  # those before are done
             says.say(task.number, unit, result.tally.operations)
 
+        def also(found: Counterexample) -> None:
+            result.hits.append(self._hit(found, factory, task, result.following, result.tally.operations))
+
         engine = engine_of(stream.engine)
         deadline = monotonic() + task.seconds
         assignment = Assignment(
@@ -77,6 +80,7 @@ class Hunter:
             begin=begin,
             progress=lambda: begin(result.following),
             warn=result.warnings.append,
+            also=also,
             limits=stream.limits,
             profile=stream.profile,
             trace=stream.trace,

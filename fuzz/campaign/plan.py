@@ -52,7 +52,8 @@ class CampaignPlan:
     engines: by name, the part of the time that each gets. properties: those whose violations count. workers: 0 for one
     a core. devices: a value of CUDA_VISIBLE_DEVICES for each worker; then one worker for each. hang: how long a worker
     may say nothing. database: a folder or a Redis (redis://host:port/0) in which Hypothesis keeps what it finds, for
-    all workers; "": none. max_findings: so many new ones end the campaign; 0: its budget alone does.
+    all workers; "": none. max_findings: so many new ones end the campaign; 0: its budget alone does. go_on: the part of
+    the budget for which it goes on all the same, since worse may lie behind what was found first.
     """
 
     name: str = "custom"
@@ -73,6 +74,7 @@ class CampaignPlan:
     memory: int = 4 << 30
     max_states: int = 3000
     max_findings: int = 0
+    go_on: float = 0.0
     keep: Keep = Keep()
 
     @property

@@ -119,6 +119,12 @@ def _database(key: str, value: Any) -> str:
     return name
 
 
+def _part(key: str, value: Any) -> float:
+    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value <= 1:
+        raise BadPlan(f"{key} = {value!r} is not a part of the budget, from 0 to 1")
+    return float(value)
+
+
 def _number(key: str, value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise BadPlan(f"{key} = {value!r} is not a whole number from 0 on")
@@ -216,6 +222,7 @@ _KEYS: dict[str, Any] = {
     "memory": _size,
     "max_states": _number,
     "max_findings": _number,
+    "go_on": _part,
     "keep": lambda key, value: _table(Keep, key, value),
 }
 

@@ -20,6 +20,7 @@ from properties.target import TargetFactory
 from properties.targets import load
 from reference import Release
 
+from ..findings.harm import harm_of
 from ..findings.shrink import shrink, slipped
 from ..findings.signature import Symptom, signature_of, symptom_of
 from ..runs.counterexample import read
@@ -66,7 +67,10 @@ def settle(
         symptom = symptom_of(best, end=slipped(best, factory, clock=monotonic), shrunk=finished)
     beat()
     state = _state(best, factory)
-    return Settled(best, symptom, count, REPLAYS, found, state, finished)
+    harm = None
+    if original == REPLAYS and seconds > 0:
+        harm = harm_of(best, found, factory, clock=monotonic, seconds=min(_HARM, seconds / 2), beat=beat)
+    return Settled(best, symptom, count, REPLAYS, found, state, finished, harm)
 
 
 def _replays(found: Counterexample, factory: TargetFactory, strict: bool) -> int:
@@ -135,6 +139,9 @@ def _state(found: Counterexample, factory: TargetFactory) -> str:
     console.print(f"{violation.id}: {violation.message}" if violation is not None else "clean in this replay")
     return text.getvalue()
 
+
+_HARM = 4.0
+"""Seconds in which it is looked for what worse a finding leads to."""
 
 _SHOWN = 40
 """Operations before the violation that are shown with their blocks."""

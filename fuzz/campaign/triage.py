@@ -255,6 +255,7 @@ class Triage:
             replays=f"{settled.replays} of {settled.tried}",
             state=settled.state,
             after=after,
+            harm=settled.harm,
         )
         forget(hit.path)
 
@@ -312,13 +313,16 @@ class Triage:
         replays: str,
         state: str = "",
         after: int = 0,
+        harm: Counterexample | None = None,
     ) -> None:
         again = kind.finding is not None  # its hit has been counted
         known = self._findings.like(symptom)
         first = known is None or not known.hits
         another = known is not None and all(one.signature != symptom.signature for one in known.symptoms)
         hits = (0 if known is kind.finding else 1) if again else 1 + kind.waiting
-        finding = self.file(symptom, counterexample, found, replays=replays, state=state, hits=hits, after=after)
+        finding = self.file(
+            symptom, counterexample, found, replays=replays, state=state, hits=hits, after=after, harm=harm
+        )
         if finding is None:
             return
         if kind.finding is None:
@@ -339,6 +343,7 @@ class Triage:
         hits: int,
         after: int,
         state: str = "",
+        harm: Counterexample | None = None,
     ) -> Finding | None:
         """Keep it in the folder of findings, with its status; None if no disk would take it."""
         status, known_as = self._status(symptom)
@@ -353,6 +358,7 @@ class Triage:
                 state=state,
                 hits=hits,
                 found_after=after,
+                harm=harm,
             ),
             counterexample,
         )

@@ -21,6 +21,7 @@ _OPTIONS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "memory": ("--memory", str),
     "properties": ("--properties", ",".join),
     "max_findings": ("--max-findings", str),
+    "go_on": ("--go-on", lambda part: f"{part:g}"),
 }
 """The flag for each of a plan's names that can be given by one, and its value as it is typed."""
 

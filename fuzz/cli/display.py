@@ -83,6 +83,9 @@ class Display:
         console.print(f"{what}, {said}:", soft_wrap=True)
         show_counterexample(finding.counterexample, most=_SHOWN)
         console.print(f"  python -m fuzz replay {finding.path}", style="bold", soft_wrap=True)
+        if (harm := finding.harm) is not None:
+            console.print(f"  leads to [bold red]{harm.property_id}[/]: {escape(harm.message)}", soft_wrap=True)
+            console.print(f"  python -m fuzz replay {finding.harm_path}", style="bold", soft_wrap=True)
 
     def died(self, died: Died) -> None:
         what = f"{died.task.kind} of {died.task.stream.name}" if died.task.stream is not None else died.task.kind
@@ -177,6 +180,9 @@ def _table(findings: list[Finding]) -> None:
             str(len(found.operations)),
             escape(found.message),
         )
+        if finding.harm is not None:
+            harm = f"leads to [bold red]{finding.harm.property_id}[/]: {escape(finding.harm.message)}"
+            table.add_row("", "", "", "", str(len(finding.harm.operations)), harm)
         if finding.interpreter is not None:
             table.add_row("", "", "", "", "", f"found on {escape(found.device)}: {escape(finding.interpreter['told'])}")
         for variant in finding.variants:

@@ -101,6 +101,15 @@ def run(
             min=0, help="So many new findings end it; 0: none do. 1 without --campaign; with one, what its file says."
         ),
     ] = 1,
+    go_on: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="With --max-findings: the part of the budget for which it goes on, since worse may lie behind. A "
+            "quarter without --campaign and --max-findings.",
+        ),
+    ] = 0.25,
     name: Annotated[
         str, typer.Option("--campaign", help=f"A ready campaign ({', '.join(READY)}), or a TOML file; see docs.")
     ] = "",
@@ -183,6 +192,7 @@ def run(
         "memory": memory_of(memory or "0"),
         "properties": _properties(properties),
         "max_findings": max_findings,
+        "go_on": go_on,
         "database": database,
         "engines": dict.fromkeys(engines, 1.0),
         "configurations": (Variant("flags" if name else "", outside=outside, exact=not safety),),
@@ -203,6 +213,7 @@ def run(
         budget=budget_seconds,
         shrink=10.0,
         max_findings=1,
+        go_on=0.0 if "max_findings" in given else 0.25,
         workers=0 if on_ray else 1,
     )
     overruling = {flag: value for flag, value in flags.items() if flag in chosen}

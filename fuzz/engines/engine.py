@@ -46,7 +46,8 @@ class Assignment:
     count is None for as many as there is time for.
 
     begin: called with the number of each unit before it is run, and within long ones now and then. progress: called
-    when something has been added to `tally`. warn: given a sentence about what the engine does without.
+    when something has been added to `tally`. warn: given a sentence about what the engine does without. also: given
+    what was found besides what `hunt` returns.
 
     limits, profile, trace (a file; "" for the built-in one), max_states, database ("" for none) and variant (the name
     of the configuration) are a plan's. folder: for files while the assignment runs. kept: for what a later one on the
@@ -65,6 +66,7 @@ class Assignment:
     begin: Callable[[int], None] = _nothing
     progress: Callable[[], None] = _nothing
     warn: Callable[[str], None] = _nothing
+    also: Callable[[Counterexample], None] = _nothing
     limits: Limits = Limits()
     profile: str = "nightly"
     trace: str = ""

@@ -17,6 +17,9 @@ from .engine import Assignment, Engine, with_violation
 
 __all__ = ["HypothesisEngine"]
 
+_MORE = 3
+"""Properties that are looked for behind the first, in the same chunk."""
+
 _CHUNK = 40
 """Examples of one run of Hypothesis: about a second, so that a turn ends on time."""
 
@@ -57,6 +60,8 @@ class HypothesisEngine(Engine):
             seed = f"{assignment.seed}/hypothesis/{number}"
             chunk = int.from_bytes(hashlib.sha256(seed.encode()).digest()[:4], "big")
             found = self._chunk(assignment, seed, chosen, chunk)
+            if found is not None:
+                self._behind(assignment, found, seed, chosen, chunk)
             number += 1
             assignment.progress()
             if found is not None:
@@ -82,12 +87,27 @@ class HypothesisEngine(Engine):
         except SkipTest:  # how Hypothesis says that there was none
             return None
 
-    def _chunk(self, assignment: Assignment, seed: str, chosen: Any, number: int) -> Counterexample | None:
-        """One run of Hypothesis under the settings `chosen`. seed: what a counterexample says of where it is from."""
+    def _behind(self, assignment: Assignment, found: Counterexample, seed: str, chosen: Any, number: int) -> None:
+        """The same chunk again, past what it has found: a bug that every example meets must not hide the next."""
+        passed: frozenset[str] = frozenset()
+        for _ in range(_MORE):
+            passed |= {found.property_id or ""}
+            assignment.begin(assignment.first)
+            another = self._chunk(assignment, seed, chosen, number, passed)
+            if another is None or another.property_id in passed:
+                return
+            assignment.also(another)
+            found = another
+
+    def _chunk(
+        self, assignment: Assignment, seed: str, chosen: Any, number: int, passed: frozenset[str] = frozenset()
+    ) -> Counterexample | None:
+        """One run of Hypothesis under the settings `chosen`. seed: what a counterexample says of where it is from.
+        passed: properties whose violations are passed over."""
         from properties.machines.allocator import run_machine
 
         factory, judging = assignment.factory, assignment.judging
-        report = run_machine(factory, chosen, number, outside=judging.outside, exact=judging.exact)
+        report = run_machine(factory, chosen, number, outside=judging.outside, exact=judging.exact, passed=passed)
         assignment.tally.add(
             self.name,
             report.operations,

@@ -3,7 +3,8 @@
     findings/OWNERSHIP-1a2b3c4d/
         counterexample.json   shrunk; `python -m fuzz replay` reads it
         finding.json          signature, status, hits, replays, seeds, when first and last seen
-        found.json            as it was found; found-2.json, ... : other runs that shrank to the same
+        harm.json             something worse that it leads to, if that was met; it is judged from outside
+    found.json            as it was found; found-2.json, ... : other runs that shrank to the same
         variants/REFERENCES-5e6f7a8b.json   the same bug as it was met in another way: another signature, akin to it
         test_ownership_1a2b3c4d.py   a pytest test that fails while the bug is there
         state.txt             each operation up to the violation, with the blocks
@@ -18,6 +19,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -56,7 +58,8 @@ class Finding:
     signature: of the way that was met first, which names it; symptoms: of all, that one first. hits: in this campaign.
     total: in all that wrote to this folder. replays: "3 of 3", "1 of 3" (flaky), or "not replayed". known_as: the id
     under which the baseline knows it, if that is another. stale: its own operations run clean by now. interpreted: of
-    what was found on a device, what its operations do on the CPU; None if that was not tried.
+    what was found on a device, what its operations do on the CPU; None if that was not tried. harm: something worse
+    that it leads to.
     """
 
     signature: Signature
@@ -77,10 +80,29 @@ class Finding:
     known_as: str = ""
     stale: bool = False
     interpreted: Replayed | None = None
+    harm: Counterexample | None = None
 
     @property
     def path(self) -> Path:
         return self.directory / "counterexample.json"
+
+    @property
+    def harm_path(self) -> Path:
+        return self.directory / "harm.json"
+
+    @property
+    def leads_to(self) -> dict[str, Any] | None:
+        """For files: what worse it leads to."""
+        harm = self.harm
+        if harm is None:
+            return None
+        return {
+            "property": harm.property_id,
+            "message": harm.message,
+            "operations": len(harm.operations),
+            "file": f"{self.directory.name}/{self.harm_path.name}",
+            "replay": f"python -m fuzz replay {self.harm_path}",
+        }
 
     @property
     def interpreter(self) -> dict[str, str] | None:
@@ -134,6 +156,7 @@ class Finding:
                 }
                 for variant in self.variants
             ],
+            "leads_to": self.leads_to,
             "known_as": self.known_as,
             "device": found.device,
             "interpreter": self.interpreter,
@@ -189,6 +212,7 @@ class Findings:
         hits: int = 1,
         found_after: int = 0,
         known_as: str = "",
+        harm: Counterexample | None = None,
     ) -> Finding:
         """Keep it: a new directory, one more hit of what has one, or another way to meet that. `status` and `known_as`
         are the symptom's own: those of a finding that it joins stay. Raises OSError. O(counterexample + findings)."""
@@ -210,6 +234,9 @@ class Findings:
         elif not (path := finding.variant_path(signature)).exists():
             write(counterexample, path)
         _note(finding.symptoms, symptom)
+        if harm is not None and (finding.harm is None or _worse(harm, finding.harm)):
+            finding.harm = harm
+            write(harm, finding.harm_path)
         if signature.id == finding.signature.id:
             finding.status, finding.known_as = status, known_as
         if finding.examples < self.keep.examples:
@@ -278,6 +305,12 @@ def _note(symptoms: list[Symptom], symptom: Symptom) -> None:
     symptoms.append(symptom)
 
 
+def _worse(one: Counterexample, other: Counterexample) -> bool:
+    """More harmful, or as harmful and shorter."""
+    ranks = [PROPERTIES[found.property_id].rank if found.property_id else len(PROPERTIES) for found in (one, other)]
+    return (ranks[0], len(one.operations)) < (ranks[1], len(other.operations))
+
+
 def _better(counterexample: Counterexample, replays: str, finding: Finding) -> bool:
     """Shorter, or the first that could be replayed every time."""
     if finding.replays != "3 of 3":
@@ -294,6 +327,9 @@ def _stored(path: Path) -> Finding | None:
     finding = Finding(signature_of(counterexample), counterexample, path.parent)
     finding.length_found = len(counterexample.operations)
     finding.examples = len(list(path.parent.glob("found*.json")))
+    with suppress(Unreadable):
+        if finding.harm_path.exists():
+            finding.harm = read(finding.harm_path)
     try:
         data = json.loads((path.parent / "finding.json").read_text(encoding="utf-8"))
         finding.signature = Signature.from_json(data["signature"])
@@ -326,7 +362,7 @@ def _size(folder: Path) -> int:
 
 
 def _readme(finding: Finding) -> str:
-    found = finding.counterexample
+    found, harm = finding.counterexample, finding.leads_to
     statement = " ".join((PROPERTIES[found.property_id].__doc__ or "").split()) if found.property_id else ""
     operations = "\n".join(
         f"{'>' if number == found.at else ' '} {number + 1:>3}  {describe(operation)}"
@@ -344,6 +380,7 @@ def _readme(finding: Finding) -> str:
         f"- target `{found.target}`, {found.configuration}\n"
         f"- found by {found.engine} with seed `{found.seed}` in {finding.length_found} operations\n"
         + (f"- found on {found.device}: {finding.interpreter['told']}\n" if finding.interpreter else "")
+        + (f"- leads to {harm['property']}: {harm['message']} (`{harm['replay']}`)\n" if harm else "")
         + f"- first seen {finding.first_seen}, last seen {finding.last_seen}\n"
         f"- signature: {finding.signature}\n"
         + "".join(
