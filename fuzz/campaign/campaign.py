@@ -102,7 +102,7 @@ class Campaign:
         self._folder = Folder(out, self.result.stop, self.result.unsaved.append)
         self._journal = Journal(out, plan)
         self._settled_last = False
-        self._goes_on: float | None = None
+        self._goes_on = False
 
     def run(self) -> CampaignResult:
         """Run it. Raises Busy, NothingToResume, BadBaseline, BadHistory before anything is done; a folder that cannot
@@ -250,15 +250,12 @@ class Campaign:
             return False  # that belongs to what was found
         if not most or self._open_findings() < most:
             return False
-        now = monotonic()
-        if self._goes_on is None:
-            seconds = self.plan.go_on * self.plan.budget
-            self._goes_on = now + seconds
-            self._pace.most = 0
-            if seconds and self._hunting(now):
-                left = min(seconds, self._pace.end - now)
-                self._show.said(f"worse may lie behind it: hunting goes on for {left:.0f} s (--go-on 0 ends it here)")
-        return now >= self._goes_on
+        now, seconds = monotonic(), self.plan.go_on * self.plan.budget
+        if seconds and not self._goes_on and self._hunting(now):
+            self._goes_on = True
+            left = self._pace.ends_within(seconds, now)
+            self._show.said(f"worse may lie behind it: hunting goes on for {left:.0f} s (--go-on 0 ends it here)")
+        return not self._goes_on
 
     def _open_findings(self) -> int:
         return sum(finding.status in (NEW, REGRESSED) for finding in self.findings.now())

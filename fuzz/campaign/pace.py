@@ -32,6 +32,12 @@ class Pace:
         self.most = int(plan.max_findings > 0)
         self._shrink = plan.shrink
 
+    def ends_within(self, seconds: float, now: float) -> float:
+        """The budget is over in so many seconds, if it is not sooner; returns in how many. Findings end it no more."""
+        self.end = min(self.end, now + seconds)
+        self.most = 0
+        return self.end - now
+
     def over(self, now: float) -> bool:
         """Is whatever still runs ended now?"""
         return now >= self.end + _LAST

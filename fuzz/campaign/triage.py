@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from properties.operations import Operation
-from reference import Crash
+from reference import PROPERTIES, Crash
 
 from ..findings.baseline import Baseline
 from ..findings.signature import Signature, Symptom, signature_of
@@ -61,6 +61,12 @@ class Counts(Protocol):
     not_counted: dict[str, int]
     fixed: list[Signature]
     still: list[Signature]
+
+
+def _rank(hit: Hit) -> int:
+    """The lower, the more harmful."""
+    kind = PROPERTIES.get(hit.key.property_id)
+    return len(PROPERTIES) if kind is None else kind.rank
 
 
 @dataclass(slots=True)
@@ -193,7 +199,15 @@ class Triage:
 
     def _settle(self, task: Task, hit: Hit, before: int, tasks: list[Task]) -> None:
         self._settles[task.number] = hit, before + hit.operations
-        tasks.append(task)
+        tasks.insert(self._place(hit, tasks), task)
+
+    def _place(self, hit: Hit, tasks: list[Task]) -> int:
+        """Where in `tasks` it is settled: what is more harmful first, before whatever comes later of the same."""
+        rank = _rank(hit)
+        for place, other in enumerate(tasks):
+            if other.number in self._settles and _rank(self._settles[other.number][0]) > rank:
+                return place
+        return len(tasks)
 
     def hit_again(self, finding: Finding) -> None:
         self._findings.hit(finding, 1)

@@ -234,9 +234,11 @@ class Findings:
         elif not (path := finding.variant_path(signature)).exists():
             write(counterexample, path)
         _note(finding.symptoms, symptom)
-        if harm is not None and (finding.harm is None or _worse(harm, finding.harm)):
-            finding.harm = harm
-            write(harm, finding.harm_path)
+        # Another way to meet the same may be a worse one.
+        for worse in (harm, counterexample):
+            if worse is not None and _rank(worse) < _rank(finding.harm or finding.counterexample):
+                finding.harm = worse
+                write(worse, finding.harm_path)
         if signature.id == finding.signature.id:
             finding.status, finding.known_as = status, known_as
         if finding.examples < self.keep.examples:
@@ -305,10 +307,10 @@ def _note(symptoms: list[Symptom], symptom: Symptom) -> None:
     symptoms.append(symptom)
 
 
-def _worse(one: Counterexample, other: Counterexample) -> bool:
-    """More harmful, or as harmful and shorter."""
-    ranks = [PROPERTIES[found.property_id].rank if found.property_id else len(PROPERTIES) for found in (one, other)]
-    return (ranks[0], len(one.operations)) < (ranks[1], len(other.operations))
+def _rank(found: Counterexample) -> int:
+    """The lower, the more harmful."""
+    kind = PROPERTIES.get(found.property_id or "")
+    return len(PROPERTIES) if kind is None else kind.rank
 
 
 def _better(counterexample: Counterexample, replays: str, finding: Finding) -> bool:
