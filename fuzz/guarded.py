@@ -9,6 +9,7 @@ Also imports: fuzz.campaign, fuzz.findings, fuzz.runs, fuzz.show.
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -43,8 +44,10 @@ def guarded(arguments: Sequence[str]) -> None:
     if ending.stopped:
         _say("interrupted; the target did not return")
         sys.exit(INTERRUPTED)
-    _found(ending)
-    sys.exit(VIOLATION)
+    with suppress(BrokenPipeError):
+        _found(ending)
+        sys.stdout.flush()
+    os._exit(VIOLATION)  # whatever is wrong with where it was printed
 
 
 def _say(text: str) -> None:

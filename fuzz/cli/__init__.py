@@ -112,6 +112,8 @@ def main(name: str | None = None) -> None:
     try:
         app(standalone_mode=True, prog_name=name or "python -m fuzz")
     except SystemExit as end:
+        if isinstance(end.__context__, BrokenPipeError):
+            guard.signed_off(INTERRUPTED)  # whoever reads this has gone away
         if type(end.__context__).__module__.partition(".")[0] not in ("typer", "click"):
             raise  # a target's own: it has ended the process, and the guard says so
         guard.signed_off(end.code if isinstance(end.code, int) else HARNESS)

@@ -416,7 +416,8 @@ def test_memory_that_the_target_exhausts_is_an_ordinary_finding(tmp_path: Path) 
     plan = replace(WITH_DEADLY, targets=("fuzz.tests.deadly:hoards",), budget=60.0, memory=300 << 20)
     result = night(tmp_path, plan)
     assert result.status == 1
-    assert [one.counterexample.message for one in result.findings] == ["reset ended in MemoryError: "]
+    assert all(one.counterexample.message.startswith("reset ended in MemoryError") for one in result.findings)
+    assert len(result.findings) == 1
     assert not result.deaths
 
 
@@ -551,7 +552,7 @@ def _alive(pid: int) -> bool:
 
 
 def test_one_campaign_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
-    with taken(tmp_path), pytest.raises(Busy, match="another campaign"):
+    with taken(tmp_path), pytest.raises(Busy, match="another command"):
         night(tmp_path, WALK)
     assert night(tmp_path, replace(WALK, budget=0.0)).status == 4
 
@@ -679,7 +680,7 @@ def test_bisect_skips_what_does_not_even_load(tmp_path: Path) -> None:
     (broken / "cli.py").write_text("this is no Python")
     command = [sys.executable, "-m", "fuzz", "replay", "--bisect", "x.json"]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 125
-    assert subprocess.run(command[:-2], cwd=tmp_path, capture_output=True, check=False).returncode == 1
+    assert subprocess.run(command[:-2], cwd=tmp_path, capture_output=True, check=False).returncode in (2, 3)
 
 
 def test_the_coverage_guided_engine_finds_and_counts(tmp_path: Path) -> None:

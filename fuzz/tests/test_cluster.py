@@ -198,6 +198,9 @@ class Losing:
     def running(self) -> list[Task]:
         return [self.task] if self.task is not None else []
 
+    def under_way(self) -> list[tuple[Task, int]]:
+        return []
+
     def submit(self, task: Task) -> None:
         self.task = task
 

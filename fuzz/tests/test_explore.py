@@ -503,7 +503,7 @@ def test_a_violation_ends_with_1_and_a_file_that_replays(tmp_path: Path) -> None
     result = fuzz(*SMALL, "--target", "fuzz.tests.broken:early", "--out", tmp_path)
     assert result.exit_code == 1, result.output
     assert "OWNERSHIP: block 0 is in the index" in result.output
-    path = tmp_path / "findings" / "OWNERSHIP-explore.json"
+    (path,) = (tmp_path / "findings").glob("OWNERSHIP-*/counterexample.json")
     assert len(read(path).operations) == 2
     assert CliRunner().invoke(app, ["replay", "--quiet", str(path)]).exit_code == 1
 

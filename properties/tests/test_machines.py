@@ -18,6 +18,7 @@ from hypothesis.database import InMemoryExampleDatabase
 from hypothesis.stateful import run_state_machine_as_test
 
 from kvcore.state import inside
+from properties.laws import Law
 from properties.machines import (
     PROFILES,
     AllocatorMachine,
@@ -188,11 +189,21 @@ def test_machine_for_raises_as_hypothesis_does() -> None:
 
 
 def test_the_harness_own_errors_are_raised() -> None:
+    def broken(configuration: Configuration) -> list[Law]:
+        raise ZeroDivisionError("in the laws")
+
+    with pytest.raises(ZeroDivisionError):
+        run_machine(KvcoreTarget, quick(5), 0, laws=broken)
+
+
+def test_a_factory_that_fails_is_a_crash_with_its_configuration() -> None:
     def broken(configuration: Configuration) -> KvcoreTarget:
         raise ZeroDivisionError("in the factory")
 
-    with pytest.raises(ZeroDivisionError):
-        run_machine(broken, quick(5), 0)
+    report = run_machine(broken, quick(5), 0)
+    assert report.violation is not None and report.violation.id == "CRASH"
+    assert "in the factory" in report.violation.message
+    assert len(report.counterexample) == 1
 
 
 def test_the_real_target_holds() -> None:

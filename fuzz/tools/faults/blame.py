@@ -95,7 +95,7 @@ raises = _mistake(
     "exception", "append raises KeyError", _method("append", "raise KeyError('no such thing')"),
     "append ended in KeyError", "mistake.py:", quick=True,
 )  # fmt: skip
-hangs = _mistake("hang", "allocate never returns", _method("allocate", "while True: pass"), "hung")
+hangs = _mistake("never-returns", "allocate never returns", _method("allocate", "while True: pass"), "hung")
 exits = _mistake(
     "sys-exit-0", "free calls sys.exit(0)", _method("free", "raise SystemExit(0)"), "free ended in SystemExit"
 )
@@ -214,13 +214,6 @@ def replay_raises(place: Place) -> Came:
     bad = _toy_text(place, "def make(configuration): raise RuntimeError('needs CUDA')")
     scenario = ROOT / "fuzz" / "scenarios" / "six_moments.json"
     return place.fuzz("replay", scenario, "--target", bad).must(2, "needs CUDA").came("said; nothing ran")
-
-
-@fault("ascii", "the environment can print ASCII alone", quick=True)
-def in_ascii(place: Place) -> Came:
-    environment = {"PYTHONIOENCODING": "ascii", "LC_ALL": "C", "PYTHONUTF8": "0"}
-    scenario = ROOT / "fuzz" / "scenarios" / "six_moments.json"
-    return place.fuzz("replay", scenario, environment=environment).must(0).came("what cannot be printed is escaped")
 
 
 @fault("no-hypothesis", "Hypothesis is not installed")
