@@ -131,6 +131,8 @@ def trial_of(command: Command) -> Trial:
         return Trial("installed", tuple(cut))
     arguments = command.fuzz
     if arguments is None:
+        if words[:3] == ("python", "-m", "fuzz.tools.screenshots"):
+            return Trial("module", words, instead="it needs Chromium, and has no options: the module has to be there")
         if words[:2] == ("python", "-m") and words[2].startswith("fuzz.tools"):
             return Trial("help", words, instead="of a checkout, and long: its --help has to know the options")
         raise ValueError(f"{command.page}: nobody has said how {command} is tried; say it in {__name__}")
@@ -145,6 +147,8 @@ def _shortened(arguments: tuple[str, ...]) -> list[str]:
         return []
     name = arguments[0]
     words = [*arguments]
+    if name == "attention" and "FILE" in words:
+        words[words.index("FILE")] = "docs/counterexamples/vllm-chunks.json"
     short = {"--budget": "2s", "--cases": "2", "--workers": "2", "--seeds": "1", "--devices": "0"}
     for place, word in enumerate(words[:-1]):
         if word in short:
@@ -173,7 +177,7 @@ def _statuses(arguments: tuple[str, ...]) -> tuple[int, ...]:
     text = " ".join(arguments)
     if not arguments:
         return (_CLEAN, _USAGE)  # the help
-    lacks = [core for core in _FOREIGN if re.search(rf"\b{core}\b(?!-)", text) and find_spec(core) is None]
+    lacks = [core for core in _FOREIGN if core in text and find_spec(core) is None]
     if lacks and name in ("run", "attention", "replay"):
         return (_USAGE,)
     if "ray" in arguments or "--devices" in arguments:
