@@ -8,9 +8,9 @@ from properties.coverage import unchecked
 from properties.operations import REUSES, Configuration
 from properties.target import Capability
 from properties.targets import load
-from reference import Policy
+from reference import PROPERTIES, Policy
 
-from ..engines.registry import on_kernels
+from ..engines.registry import not_hunted, on_kernels
 from .plan import CampaignPlan
 
 __all__ = ["Checks", "checks_of"]
@@ -30,7 +30,8 @@ def checks_of(plan: CampaignPlan) -> Checks:
     capabilities: frozenset[Capability] = frozenset()
     reasons: list[dict[str, str]] = []
     policies: list[Policy] = []
-    with_kernels = bool(plan.kernels) and on_kernels(name for name, share in plan.engines.items() if share > 0)
+    engines = [name for name, share in plan.engines.items() if share > 0]
+    with_kernels = bool(plan.kernels) and on_kernels(engines)
     for target in plan.targets:
         factory = load(target)
         for variant in plan.configurations:
@@ -40,4 +41,5 @@ def checks_of(plan: CampaignPlan) -> Checks:
             reasons.append(unchecked(session.capabilities, session.judge.policy, with_kernels))
             policies += [judging.session(factory, Configuration(reuse=reuse)).judge.policy for reuse in REUSES]
     nowhere = {name: reason for name, reason in reasons[0].items() if all(name in each for each in reasons)}
-    return Checks(capabilities, policies, nowhere)
+    nowhere = {**not_hunted(engines), **nowhere}
+    return Checks(capabilities, policies, {name: nowhere[name] for name in PROPERTIES if name in nowhere})

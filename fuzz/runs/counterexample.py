@@ -46,6 +46,8 @@ def as_text(counterexample: Counterexample) -> str:
     }
     if counterexample.judging.kernels:
         data["judging"]["kernels"] = counterexample.judging.kernels
+    if counterexample.judging.keys:
+        data["judging"]["keys"] = counterexample.judging.keys
     if counterexample.device:
         data["device"] = counterexample.device
     if counterexample.note:
@@ -109,7 +111,10 @@ def parsed(text: str, path: Path) -> Counterexample:
         message=str(data.get("message", "")),
         at=data.get("at"),
         judging=Judging(
-            bool(judging.get("outside", False)), bool(judging.get("exact", True)), str(judging.get("kernels", ""))
+            bool(judging.get("outside", False)),
+            bool(judging.get("exact", True)),
+            str(judging.get("kernels", "")),
+            str(judging.get("keys", "")),
         ),
         engine=str(data.get("engine", "")),
         seed=str(data.get("seed", "")),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 
+from properties.keys import SameKeys
 from properties.laws import Law
 from properties.operations import Configuration, Operation
 from properties.session import Session
@@ -36,12 +37,14 @@ class Judging:
     """How to judge.
 
     outside: as if the core could not be inspected. exact: predict choices of blocks where possible. kernels: also run
-    each step on these kernels (a name for `properties.targets.load_kernels`); needs torch and Triton.
+    each step on these kernels (a name for `properties.targets.load_kernels`); needs torch and Triton. keys: also
+    compare keys with those that the target of this name has in another process; "" for none.
     """
 
     outside: bool = False
     exact: bool = True
     kernels: str = ""
+    keys: str = ""
 
     def session(self, factory: TargetFactory, configuration: Configuration, strict: bool = False) -> Session:
         """`strict` compares everything after every operation, which names the operation at fault, at ten times the
@@ -49,7 +52,9 @@ class Judging:
         """
         target = factory(configuration)
         every = {"walk_every": 1, "contents_every": 1, "check_every": 1} if strict else {}
-        laws = kernel_laws(self.kernels)(configuration) if self.kernels else ()
+        laws = [*kernel_laws(self.kernels)(configuration)] if self.kernels else []
+        if self.keys:
+            laws.append(SameKeys(self.keys, configuration))
         return Session(target, outside=self.outside, exact=self.exact, laws=laws, **every)
 
 

@@ -1,0 +1,127 @@
+"""GROWTH: what the core holds, and the steps of its operations, do not grow with its age.
+
+Both are sampled at walks of a long session, once the pool has been used over and over. What is bounded goes up and down
+between bounds. What grows without a bound is in the end always above what it ever was in the beginning. So the least of
+the last third of the samples is compared with the most of the first. Nothing is measured by the clock: what a core
+holds is what its target says (`footprint`), and a step is a line of Python outside of this harness. A short session, of
+less than some thousand operations, is not sampled.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from reference import Growth
+
+from ..target import Capability
+from .law import AtWalks, Seen
+
+__all__ = ["Growing"]
+
+_WARM = 4096
+"""Operations before the first sample; and more for each block of a large pool."""
+
+_WARM_BLOCK = 64
+_EVERY = 256
+_SAMPLES = 48
+"""From so many on they are compared."""
+
+_WINDOW = 32
+"""Operations whose steps are counted for one sample."""
+
+_ENTRIES, _ENTRIES_BLOCK = 64, 8
+"""By how much the footprint may seem to grow: what one request more or less makes."""
+
+_STEPS, _FACTOR = 512, 1.5
+"""The same for the steps of a window."""
+
+
+class Growing(AtWalks):
+    """It samples from the beginning of a session, so that a session that is a clone has none."""
+
+    needs = frozenset({Capability.FOOTPRINT})
+    excludes: frozenset[Capability] = frozenset()
+
+    def __init__(self) -> None:
+        self._operations = 0
+        self._next = _WARM
+        self._sizes: list[int] = []
+        self._steps: list[int] = []
+        self._window: _Steps | None = None
+
+    def walk(self, seen: Seen, operations: int) -> None:
+        self._operations += operations
+        if self._operations < self._next:
+            if self._window is not None and self._window.operations >= _WINDOW:
+                self._close(seen, self._window)
+            return
+        blocks = seen.judge.blocks.num_blocks
+        if self._operations < blocks * _WARM_BLOCK:
+            self._next = blocks * _WARM_BLOCK
+            return
+        self._next = self._operations + max(_EVERY, blocks)
+        self._sizes.append(seen.see(seen.target.footprint))
+        before, after = _ends(self._sizes)
+        if after > before + _ENTRIES + _ENTRIES_BLOCK * blocks:
+            raise Growth(
+                f"after {self._operations} operations the core holds at least {after} entries, and at first it held at "
+                f"most {before}; the pool has {blocks} blocks"
+            )
+        if self._window is None:
+            self._window = _Steps()
+            seen.around(self._window.around)
+
+    def _close(self, seen: Seen, window: _Steps) -> None:
+        seen.around(None)
+        self._window = None
+        self._steps.append(window.steps * _WINDOW // window.operations)
+        before, after = _ends(self._steps)
+        if after > _FACTOR * before + _STEPS:
+            raise Growth(
+                f"after {self._operations} operations, {_WINDOW} of them take the core at least {after} steps, and at "
+                f"first they took at most {before}"
+            )
+
+
+def _ends(samples: list[int]) -> tuple[int, int]:
+    """The most of the first third and the least of the last; equal while there are too few. O(samples)."""
+    if len(samples) < _SAMPLES:
+        return 0, 0
+    third = len(samples) // 3
+    return max(samples[:third]), min(samples[-third:])
+
+
+class _Steps:
+    """Counts the lines that operations run, but for those of this harness; none where somebody else traces."""
+
+    def __init__(self) -> None:
+        self.operations = 0
+        self.steps = 0
+
+    def around(self, act: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def counted(operation: Any) -> Any:
+            self.operations += 1
+            if sys.gettrace() is not None:
+                return act(operation)
+            sys.settrace(self._called)
+            try:
+                return act(operation)
+            finally:
+                sys.settrace(None)
+
+        return counted
+
+    def _called(self, frame: FrameType, event: str, value: Any) -> Any:
+        home = frame.f_globals.get("__name__", "").partition(".")[0]
+        return None if home in _HARNESS else self._line
+
+    def _line(self, frame: FrameType, event: str, value: Any) -> Any:
+        if event == "line":
+            self.steps += 1
+        return self._line
+
+
+_HARNESS = frozenset({"properties", "reference", "fuzz"})
