@@ -106,7 +106,7 @@ class Session:
         self.target = target
         self.judge = Judge(target.policy, exact=exact)
         self.capabilities = target.capabilities.difference(_INSIDE if outside else (), *(law.excludes for law in laws))
-        own = (Bookkeeping(contents_every), Internals(check_every), Counting(), Growing())
+        own = (Bookkeeping(contents_every), Internals(check_every), Counting(walk_every), Growing())
         every: tuple[Law, ...] = (*own, *laws)
         self.laws = [law for law in every if law.needs <= self.capabilities]
         require_possible(target.name, self.capabilities, target.policy)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from reference import Policy
 
@@ -128,8 +128,7 @@ class StepArrays:
     slots: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """A core's counters since it was made; None for what it does not count.
 
     queried: tokens of admitted requests, at their admission. hit: those of them that were hit. evicted: published

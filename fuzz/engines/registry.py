@@ -94,7 +94,7 @@ def not_hunted(names: Iterable[str]) -> dict[str, str]:
     checked = {name for engine in map(engine_of, names) for name in engine.checks}
     alone = {name: engine.name for engine in engines() for name in engine.checks}
     return {
-        name: f"only the engine {engine} checks it (--engine {engine})"
+        name: f"no turn of the engine {engine}, which alone checks it (--engine {engine})"
         for name, engine in alone.items()
         if name not in checked
     }

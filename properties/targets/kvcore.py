@@ -196,11 +196,11 @@ class KvcoreTarget:
     def counters(self) -> Counts:
         shown = self.manager.statistics()
         return Counts(
-            queried=shown.queried_tokens,
-            hit=shown.hit_tokens,
-            evicted=shown.evicted_tokens // self.policy.block_size,
-            refused=shown.refusals,
-            copied=shown.copied_blocks,
+            shown.queried_tokens,
+            shown.hit_tokens,
+            shown.evicted_tokens // self.policy.block_size,
+            shown.refusals,
+            shown.copied_blocks,
         )
 
     def footprint(self) -> int:

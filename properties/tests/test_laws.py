@@ -93,7 +93,7 @@ class Liar(KvcoreTarget):
         return {block: claim_of(space, tokens, size) for block, (space, tokens) in lied.items()}
 
     def counters(self) -> Counts:
-        return replace(super().counters(), **self.lies.get("counters", {}))
+        return super().counters()._replace(**self.lies.get("counters", {}))
 
     def check(self) -> None:
         if "check" in self.lies:
