@@ -167,8 +167,8 @@ class Counters(Violation):
 
 
 class Growth(Violation):
-    """What a core holds is bounded by the pool and by what is alive, and an operation takes no more steps the longer
-    the core has run."""
+    """What a core holds is bounded by the pool and by what is alive; an operation's steps grow with what it touches,
+    and neither with its square nor with the core's age."""
 
 
 class Keys(Violation):

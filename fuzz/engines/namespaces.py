@@ -164,8 +164,8 @@ class NamespacesEngine(Engine):
 
     name = "namespaces"
     about = "a search for two namespaces that the target cannot tell apart"
-    share = 2.0
-    planned = 2.0
+    share = 4.0
+    planned = 3.0
     units = 8
     capability = Capability.NAMESPACES
 

@@ -48,6 +48,8 @@ def as_text(counterexample: Counterexample) -> str:
         data["judging"]["kernels"] = counterexample.judging.kernels
     if counterexample.judging.keys:
         data["judging"]["keys"] = counterexample.judging.keys
+    if counterexample.judging.sizes:
+        data["judging"]["sizes"] = True
     if counterexample.device:
         data["device"] = counterexample.device
     if counterexample.note:
@@ -115,6 +117,7 @@ def parsed(text: str, path: Path) -> Counterexample:
             bool(judging.get("exact", True)),
             str(judging.get("kernels", "")),
             str(judging.get("keys", "")),
+            bool(judging.get("sizes", False)),
         ),
         engine=str(data.get("engine", "")),
         seed=str(data.get("seed", "")),

@@ -105,9 +105,11 @@ def test_the_engine_leaves_a_target_without_namespaces_alone() -> None:
 
 
 def test_kvcore_does_not_grow() -> None:
-    found, tally = hunt(EnduranceEngine(), KvcoreTarget, first=1)
-    assert found is None
-    assert tally.operations > 100_000
+    for unit, operations in ((0, 300), (1, 100_000)):
+        found, tally = hunt(EnduranceEngine(), KvcoreTarget, first=unit)
+        assert found is None
+        assert tally.operations > operations
+        assert not tally.refused or unit
 
 
 def test_a_dictionary_that_forgets_nothing_is_found() -> None:
@@ -117,7 +119,7 @@ def test_a_dictionary_that_forgets_nothing_is_found() -> None:
             Change("manager.py", ADMITTED, f"        self._begun[request] = self._next_step\n{ADMITTED}"),
         ]
     )
-    found, tally = hunt(EnduranceEngine(), factory)
+    found, tally = hunt(EnduranceEngine(), factory, first=1)
     assert found is not None and found.property_id == "GROWTH"
     assert "entries" in found.message
     assert tally.operations < 30_000
@@ -144,7 +146,7 @@ def test_steps_that_grow_with_age_are_found_where_the_memory_is_not_seen() -> No
         return target
 
     before = sys.gettrace()
-    found, _ = hunt(EnduranceEngine(), blind)
+    found, _ = hunt(EnduranceEngine(), blind, first=1)
     if before is not None:
         pytest.skip("somebody traces this test, so that no steps are counted")
     assert found is not None and found.property_id == "GROWTH"
@@ -152,8 +154,22 @@ def test_steps_that_grow_with_age_are_found_where_the_memory_is_not_seen() -> No
     assert sys.gettrace() is None
 
 
+def test_steps_that_grow_with_the_square_of_a_request_are_found_and_stay_found(tmp_path: Path) -> None:
+    sequence = "        sequence = Sequence(request, namespace, prompt, blocks, self._epoch)\n"
+    compared = "        assert not any(one == two for at, one in enumerate(blocks) for two in blocks[:at])\n"
+    factory = planted([Change("manager.py", sequence, compared + sequence)])
+    if sys.gettrace() is not None:
+        pytest.skip("somebody traces this test, so that no steps are counted")
+    found, _ = hunt(EnduranceEngine(), factory)
+    assert found is not None and found.property_id == "GROWTH"
+    assert "allocate takes" in found.message
+    kept = read(write(found, tmp_path / "squared.json"))
+    again = perform(factory, kept.configuration, kept.operations, kept.judging)
+    assert again.violation is not None and str(again.violation) == f"GROWTH: {found.message}"
+
+
 def test_a_long_episode_meets_no_request_twice() -> None:
-    found, tally = hunt(EnduranceEngine(), KvcoreTarget, seconds=0.5)
+    found, tally = hunt(EnduranceEngine(), KvcoreTarget, first=1, seconds=0.5)
     assert found is None and tally.operations
     kept: list[str] = []
 
@@ -163,7 +179,7 @@ def test_a_long_episode_meets_no_request_twice() -> None:
             kept.append(request)
             return hit
 
-    hunt(EnduranceEngine(), Noting, seconds=0.5)
+    hunt(EnduranceEngine(), Noting, first=1, seconds=0.5)
     assert len(kept) == len(set(kept)) > 100
 
 

@@ -13,5 +13,6 @@ from .counting import Counting
 from .growth import Growing
 from .internals import Internals
 from .law import AtWalks, Law, Seen
+from .sizes import Sizes
 
-__all__ = ["AtWalks", "Bookkeeping", "Counting", "Growing", "Internals", "Law", "Seen"]
+__all__ = ["AtWalks", "Bookkeeping", "Counting", "Growing", "Internals", "Law", "Seen", "Sizes"]

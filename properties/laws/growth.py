@@ -11,15 +11,11 @@ line of Python outside of this harness. A short session, of less than some thous
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
-from types import FrameType
-from typing import Any
-
 from reference import Growth
 
 from ..target import Capability
 from .law import AtWalks, Seen
+from .steps import Steps
 
 __all__ = ["Growing"]
 
@@ -52,7 +48,7 @@ class Growing(AtWalks):
         self._next = _WARM
         self._sizes: list[int] = []
         self._steps: list[int] = []
-        self._window: _Steps | None = None
+        self._window: Steps | None = None
 
     def walk(self, seen: Seen, operations: int) -> None:
         self._operations += operations
@@ -73,10 +69,10 @@ class Growing(AtWalks):
                 f"most {before}; the pool has {blocks} blocks"
             )
         if self._window is None:
-            self._window = _Steps()
+            self._window = Steps()
             seen.around(self._window.around)
 
-    def _close(self, seen: Seen, window: _Steps) -> None:
+    def _close(self, seen: Seen, window: Steps) -> None:
         seen.around(None)
         self._window = None
         self._steps.append(window.most)
@@ -95,41 +91,3 @@ def _ends(samples: list[int], part: float = 1.0) -> tuple[int, int]:
         return 0, 0
     third = len(samples) // 3
     return max(samples[:third]), sorted(samples[-third:], reverse=True)[int(part * third) - 1]
-
-
-class _Steps:
-    """Counts the steps of each operation; none where somebody else traces. most: of one operation."""
-
-    def __init__(self) -> None:
-        self.operations = 0
-        self.most = 0
-        self._steps = 0
-
-    def around(self, act: Callable[[Any], Any]) -> Callable[[Any], Any]:
-        def counted(operation: Any) -> Any:
-            self.operations += 1
-            if sys.gettrace() is not None:
-                return act(operation)
-            self._steps = 0
-            sys.settrace(self._called)
-            try:
-                return act(operation)
-            finally:
-                sys.settrace(None)
-                self.most = max(self.most, self._steps)
-
-        return counted
-
-    def _called(self, frame: FrameType, event: str, value: Any) -> Any:
-        home = frame.f_globals.get("__name__", "").partition(".")[0]
-        if home in _HARNESS:
-            return None
-        self._steps += 1  # a generator that goes on has no new line
-        return self._line
-
-    def _line(self, frame: FrameType, event: str, value: Any) -> Any:
-        self._steps += event == "line"
-        return self._line
-
-
-_HARNESS = frozenset({"properties", "reference", "fuzz"})

@@ -230,6 +230,19 @@ scanned = _planted(
     seconds=40,
 )
 
+squared = _planted(
+    "cost-of-length",
+    "each admission compares each of its blocks with all before it",
+    "endurance",
+    "GROWTH",
+    (
+        "manager.py",
+        "        sequence = Sequence(request, namespace, prompt, blocks, self._epoch)\n",
+        "        assert not any(one == two for at, one in enumerate(blocks) for two in blocks[:at])\n"
+        "        sequence = Sequence(request, namespace, prompt, blocks, self._epoch)\n",
+    ),
+)
+
 # ---- keys ------------------------------------------------------------------------------------------------------------
 
 own_keys = _planted(
