@@ -60,7 +60,7 @@ class Growing(AtWalks):
         if self._operations < blocks * _WARM_BLOCK:
             self._next = blocks * _WARM_BLOCK
             return
-        self._next = self._operations + max(_EVERY, blocks)
+        self._next = self._operations + max(_EVERY, 4 * blocks)
         self._sizes.append(seen.see(seen.target.footprint))
         before, after = _ends(self._sizes)
         if after > before + _ENTRIES + _ENTRIES_BLOCK * blocks:
