@@ -194,6 +194,9 @@ _WITH: dict[Capability, tuple[str, ...]] = {
     Capability.CONTENTS: ("contents",),
     Capability.CHECK: ("check",),
     Capability.CLONE: ("clone", "same_step", "canonical"),
+    Capability.COUNTERS: ("counters",),
+    Capability.FOOTPRINT: ("footprint",),
+    Capability.KEYS: ("keys",),
 }
 """Methods that a capability needs."""
 

@@ -40,6 +40,9 @@ NEEDS: dict[str, Capability | None] = {
     "EVICTION": None,
     "EXACT": None,
     "INTERNAL": Capability.CHECK,
+    "COUNTERS": Capability.COUNTERS,
+    "GROWTH": Capability.FOOTPRINT,
+    "KEYS": Capability.KEYS,
 }
 """The capability without which a property is not checked; None: it is checked of every target."""
 

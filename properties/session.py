@@ -28,7 +28,7 @@ from reference.refusals import MATCH_MISMATCH, NO_ROOM, OUT_OF_BLOCKS
 
 from . import boundary
 from .coverage import require_possible
-from .laws import Bookkeeping, Internals, Law
+from .laws import AtWalks, Bookkeeping, Counting, Growing, Internals, Law
 from .operations import (
     OPERATIONS,
     UNKNOWN,
@@ -75,7 +75,9 @@ def watched(begun: Callable[[Session, Session | None], None]) -> Iterator[None]:
 
 
 _DONE = Outcome("done")
-_INSIDE = frozenset({Capability.INSPECT, Capability.CONTENTS, Capability.CHECK})
+_INSIDE = frozenset(
+    {Capability.INSPECT, Capability.CONTENTS, Capability.CHECK, Capability.COUNTERS, Capability.FOOTPRINT}
+)
 
 
 class Session:
@@ -105,7 +107,8 @@ class Session:
         self.target = target
         self.judge = Judge(target.policy, exact=exact)
         self.capabilities = target.capabilities.difference(_INSIDE if outside else (), *(law.excludes for law in laws))
-        every: tuple[Law, ...] = (Bookkeeping(contents_every), Internals(check_every), *laws)
+        own = (Bookkeeping(contents_every), Internals(check_every), Counting(walk_every), Growing())
+        every: tuple[Law, ...] = (*own, *laws)
         self.laws = [law for law in every if law.needs <= self.capabilities]
         require_possible(target.name, self.capabilities, target.policy)
         self.changed: Sequence[int] = ()
@@ -137,6 +140,7 @@ class Session:
             begun(self, None)
 
     def _bind(self) -> None:
+        self._observers = [law.after for law in self.laws if not isinstance(law, AtWalks)]
         self._apply: dict[type, Callable[[Any], Outcome]] = {
             kind: getattr(self, f"_{name}") for name, kind in OPERATIONS.items()
         }
@@ -166,8 +170,8 @@ class Session:
                 self.refused[outcome.detail] += 1
                 self.walk()
                 return outcome
-            for law in self.laws:
-                law.after(self)
+            for observe in self._observers:
+                observe(self)
             self._since_walk += 1
             if self._since_walk >= self.walk_every:
                 self.walk()
@@ -178,6 +182,12 @@ class Session:
                 raise wrong from error
             raise
         return outcome
+
+    def around(self, wrap: Callable[[Callable[[Any], Outcome]], Callable[[Any], Outcome]] | None) -> None:
+        """From the next operation on, what `wrap` makes of it does each operation; with None, nothing but itself."""
+        self._bind()
+        if wrap is not None:
+            self._apply = {kind: wrap(act) for kind, act in self._apply.items()}
 
     def clone(self) -> Session:
         """A session in the same state that goes on by itself: target and judge are clones, the counts begin anew.

@@ -10,16 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from reference import Policy
 
 from .configuration import UNKNOWN, Configuration, Namespace, Tokens
+from .footprint import entries
 
 __all__ = [
     "Adapter",
     "Capability",
     "Claim",
+    "Counts",
     "Found",
     "Inspection",
     "Numbers",
@@ -51,6 +53,9 @@ class Capability(Enum):
     CONTENTS = "what the index claims for each published block can be read"
     CHECK = "the core can check itself"
     CLONE = "state can be cloned and has a canonical form"
+    COUNTERS = "counters of what has happened can be read"
+    FOOTPRINT = "how much the core holds can be counted"
+    KEYS = "its keys leave the process, and can be read"
 
 
 class Refused(Exception):
@@ -121,6 +126,20 @@ class StepArrays:
     row_sequences: Sequence[int]
     positions: Sequence[int]
     slots: Sequence[int]
+
+
+class Counts(NamedTuple):
+    """A core's counters since it was made; None for what it does not count.
+
+    queried: tokens of admitted requests, at their admission. hit: those of them that were hit. evicted: published
+    blocks that were taken for other content. refused: operations refused because there were too few blocks, for now or
+    for good. copied: blocks that were copied before a write, because others hold them."""
+
+    queried: int | None = None
+    hit: int | None = None
+    evicted: int | None = None
+    refused: int | None = None
+    copied: int | None = None
 
 
 @dataclass(slots=True)
@@ -259,6 +278,21 @@ class Target(Protocol):
         up to names. No counter that only grows may be in it."""
         raise _not_written()
 
+    # COUNTERS
+    def counters(self) -> Counts:
+        """What the core has counted."""
+        raise _not_written()
+
+    # FOOTPRINT
+    def footprint(self) -> int:
+        """How much the core holds, in entries of containers or in any other unit that grows with them."""
+        raise _not_written()
+
+    # KEYS
+    def keys(self) -> Mapping[int, bytes]:
+        """For each published block: the key under which other processes know its content."""
+        raise _not_written()
+
     def noticed(self) -> dict[str, int]:
         """Counts of sometimes-events that only the core's side can see (hash collisions); {} if none."""
         return {}
@@ -279,6 +313,10 @@ class Adapter(Target):
     def kind(self, error: Exception) -> str:
         assert isinstance(error, Refused)
         return error.kind
+
+    def footprint(self) -> int:
+        """Everything that the adapter's attributes reach. O(that)."""
+        return entries(*vars(self).values())
 
 
 TargetFactory = Callable[[Configuration], Target]

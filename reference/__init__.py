@@ -12,6 +12,7 @@ Imports: nothing.
 
 from . import events, refusals
 from .attention import attention
+from .counted import Counted
 from .due import Due
 from .histories import Histories
 from .judge import Judge
@@ -23,6 +24,7 @@ from .verdicts import *  # noqa: F403
 from .verdicts import __all__ as _verdicts
 
 __all__ = [
+    "Counted",
     "Due",
     "GroupTable",
     "Histories",

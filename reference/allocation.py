@@ -10,6 +10,7 @@ from collections import defaultdict
 
 from . import events
 from .blocks import Blocks
+from .counted import Counted
 from .hits import Hits
 from .policy import Policy
 from .sequence import GroupTable, Sequence
@@ -28,8 +29,10 @@ class Allocation:
         blocks: Blocks,
         hits: Hits,
         counts: defaultdict[str, int],
+        counted: Counted,
         findings: Findings,
     ) -> None:
+        self._counted = counted
         self._size = policy.block_size
         self._lookahead = policy.lookahead
         self._num_blocks = policy.num_blocks
@@ -73,6 +76,8 @@ class Allocation:
             group.published = hits
             group.written_from = hits * size
         sequence.scheduled = sequence.computed = hit_tokens
+        self._counted.queried += len(sequence.tokens)
+        self._counted.hit += hit_tokens
         if hits * size == len(sequence.tokens):
             self._counts[events.WHOLE_PROMPT_HIT] += 1
         return True

@@ -39,6 +39,7 @@ from .admission import admission_of
 from .allocation import Allocation
 from .batch import StepArrays, step_array_faults
 from .blocks import Blocks
+from .counted import Counted
 from .due import Due
 from .groups import group_of
 from .histories import Histories
@@ -60,9 +61,9 @@ class Judge:
     them.
 
     sequences: live ones, by request. in_flight: steps, oldest first. dispatched: steps so far. max_tokens: how many
-    tokens one request can have at most. blocks, slots, histories: the state of the pool. findings: violations found so
-    far; accuse(property, message) adds one. events: counts of what happened, for the ledger. shortest(sequence): the
-    least length that it can be cut to; its own where nothing can be cut."""
+    tokens one request can have at most. blocks, slots, histories: the state of the pool. findings: violations so far;
+    accuse(property, message) adds one. events: counts of what happened, for the ledger. counted: tokens, for counters.
+    shortest(sequence): the least length that it can be cut to."""
 
     def __init__(self, policy: Policy, *, exact: bool = True) -> None:
         self.policy = policy = policy if exact or not policy.exact else replace(policy, exact=False)
@@ -72,6 +73,7 @@ class Judge:
         self.slots = Slots(policy.num_blocks)
         self.findings = Findings()
         self.events: defaultdict[str, int] = defaultdict(int)
+        self.counted = Counted()
         self.blocks = Blocks(policy, usable, self.histories, self.events, self.findings)
         self.sequences: dict[str, Sequence] = {}
         self.in_flight: list[Step] = []
@@ -90,7 +92,7 @@ class Judge:
         self.release = Release(policy, blocks, counts)
         self.rollback = rollback_of(policy, blocks, self.release, counts, findings)
         self.stream = Stream(policy, self.histories, self.slots, blocks, self.publication, findings)
-        self.allocation = Allocation(policy, self.sequences, blocks, self.hits, counts, findings)
+        self.allocation = Allocation(policy, self.sequences, blocks, self.hits, counts, self.counted, findings)
         self.admission = admission_of(
             policy, self.histories, blocks, self.hits, self.allocation, self.release, self.stream, counts, findings
         )
@@ -108,8 +110,8 @@ class Judge:
         other.max_tokens = self.max_tokens
         other.histories = self.histories
         other.slots = self.slots.clone()
-        other.findings = Findings()
-        other.events = defaultdict(int)
+        other.findings, other.events = Findings(), defaultdict(int)
+        other.counted = self.counted.clone()
         other.blocks = self.blocks.clone(other.events, other.findings)
         other.dispatched = self.dispatched
         other._groups = self._groups

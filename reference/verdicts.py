@@ -16,6 +16,7 @@ __all__ = [
     "Bounds",
     "Completeness",
     "Conservation",
+    "Counters",
     "Crash",
     "Equivalence",
     "Errors",
@@ -24,9 +25,11 @@ __all__ = [
     "Exclusive",
     "Findings",
     "Freshness",
+    "Growth",
     "History",
     "Internal",
     "Isolation",
+    "Keys",
     "Lifetime",
     "Mapping",
     "Ownership",
@@ -160,6 +163,19 @@ class Exact(Violation):
 
 class Internal(Violation):
     """The core's own invariants hold."""
+
+
+class Counters(Violation):
+    """A counter says how often a thing has happened; a refused operation counts as a refusal and as nothing else."""
+
+
+class Growth(Violation):
+    """What a core holds is bounded by the pool and by what is alive; an operation's steps grow with what it touches,
+    and neither with its square nor with the core's age."""
+
+
+class Keys(Violation):
+    """Where keys leave the process, one content has the same key in every process."""
 
 
 class Findings(list[Violation]):

@@ -24,7 +24,7 @@ from typing import Protocol
 from properties.coverage import KERNELS
 
 from ..engines.engine import Clock
-from ..engines.registry import on_kernels
+from ..engines.registry import not_hunted, on_kernels
 from ..findings.baseline import Baseline
 from ..findings.statuses import NEW, REGRESSED
 from ..findings.store import Findings
@@ -185,7 +185,10 @@ class Campaign:
         result.fixed = [one for one in result.fixed if one.id not in met]
         tally = result.tally
         result.missing = tally.ledger.missing(self._checks.capabilities, self._checks.policies)
-        if not on_kernels(name for name, count in tally.by_engine.items() if count):
+        ran = [name for name, count in tally.by_engine.items() if count]
+        for name, reason in not_hunted(ran).items():
+            result.unchecked.setdefault(name, reason)
+        if not on_kernels(ran):
             for name in KERNELS:
                 result.unchecked.setdefault(name, "no kernels were run beside the allocator (--kernels)")
         result.conclude(interrupted)

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from properties.coverage import unchecked
 from properties.target import Capability
-from reference import Policy
+from reference import PROPERTIES, Policy
 
-from ..engines.registry import on_kernels
+from ..engines.registry import not_hunted, on_kernels
 from .plan import CampaignPlan
 from .probe import Probed
 
@@ -30,7 +30,8 @@ def checks_of(plan: CampaignPlan, probed: Mapping[str, Probed]) -> Checks:
     capabilities: frozenset[Capability] = frozenset()
     reasons: list[dict[str, str]] = []
     policies: list[Policy] = []
-    with_kernels = bool(plan.kernels) and on_kernels(name for name, share in plan.engines.items() if share > 0)
+    engines = [name for name, share in plan.engines.items() if share > 0]
+    with_kernels = bool(plan.kernels) and on_kernels(engines)
     for target in plan.targets:
         known = probed[target]
         for variant in plan.configurations:
@@ -41,4 +42,5 @@ def checks_of(plan: CampaignPlan, probed: Mapping[str, Probed]) -> Checks:
             policies += known.policies
     first = reasons[0] if reasons else {}
     nowhere = {name: reason for name, reason in first.items() if all(name in each for each in reasons)}
-    return Checks(capabilities, policies, nowhere)
+    nowhere = {**not_hunted(engines), **nowhere}
+    return Checks(capabilities, policies, {name: nowhere[name] for name in PROPERTIES if name in nowhere})

@@ -4,7 +4,8 @@ In: an `Assignment` (a target factory, a seed, a range of units, a clock). Out: 
 first counterexample. `engine.py` says what an engine is, `registry.py` which there are.
 
 `walk` draws operations and `swarm` runs episodes of it; `hypothesis` (with `hypothesis_database`), `kernels`,
-`explore`, `trace` and `atheris` are the others. `attention` hunts in kernels alone. `tally` counts what was done.
+`explore`, `trace` and `atheris` are the others, and for what these never meet `namespaces`, `keys` and `endurance`.
+`attention` hunts in kernels alone. `tally` counts what was done.
 
 Campaigns and the audit use this room.
 

@@ -97,6 +97,7 @@ class Engine(ABC):
     the file `trace`.
 
     thorough: it draws every kind of operation, so that what it never meets in long runs is a fault of the harness.
+    checks: properties that only it and engines that name them too can check.
     audited: units after which an audit looks at its limit; 0 for engines that hunt no bugs of the zoo.
     """
 
@@ -113,6 +114,7 @@ class Engine(ABC):
     kernels: ClassVar[bool] = False
     reads_trace: ClassVar[bool] = False
     thorough: ClassVar[bool] = False
+    checks: ClassVar[frozenset[str]] = frozenset()
     audited: ClassVar[int] = 0
 
     @property

@@ -19,6 +19,7 @@ __all__ = [
     "described",
     "engine_of",
     "engines",
+    "not_hunted",
     "on_kernels",
     "planned",
     "shares",
@@ -30,6 +31,9 @@ ENGINES = {
     "walk": "fuzz.engines.swarm:WalkEngine",
     "hypothesis": "fuzz.engines.hypothesis:HypothesisEngine",
     "explore": "fuzz.engines.explore:ExploreEngine",
+    "namespaces": "fuzz.engines.namespaces:NamespacesEngine",
+    "keys": "fuzz.engines.keys:KeysEngine",
+    "endurance": "fuzz.engines.endurance:EnduranceEngine",
     "kernels": "fuzz.engines.kernels:KernelsEngine",
     "atheris": "fuzz.engines.atheris:AtherisEngine",
 }
@@ -83,6 +87,17 @@ def thorough(operations: Mapping[str, int]) -> int:
 def audited() -> tuple[str, ...]:
     """Engines that hunt for the bugs of the zoo in an audit."""
     return tuple(engine.name for engine in engines() if engine.audited)
+
+
+def not_hunted(names: Iterable[str]) -> dict[str, str]:
+    """Properties that none of these engines checks, since only others do; with the reason. Raises UnknownEngine."""
+    checked = {name for engine in map(engine_of, names) for name in engine.checks}
+    alone = {name: engine.name for engine in engines() for name in engine.checks}
+    return {
+        name: f"no turn of the engine {engine}, which alone checks it (--engine {engine})"
+        for name, engine in alone.items()
+        if name not in checked
+    }
 
 
 def described() -> str:

@@ -57,7 +57,7 @@ class Walk:
     """One episode. Build a session with its `configuration`, then iterate over `operations(session)`.
 
     `length` operations; `kinds` restricts them to these (of `properties.operations`), and to allocate, dispatch and
-    complete.
+    complete. moves: what a move means in it.
     """
 
     def __init__(
@@ -66,7 +66,9 @@ class Walk:
         capabilities: frozenset[Capability],
         limits: Limits = Limits(),
         kinds: frozenset[str] | None = None,
+        moves: type[Moves] = Moves,
     ) -> None:
+        self._moves = moves
         self.configuration = draw_configuration(Random(f"{seed}/configuration"), capabilities, limits)
         self._random = Random(f"{seed}/operations")
         self._values = Random(f"{seed}/values")
@@ -94,7 +96,7 @@ class Walk:
 
     def operations(self, session: Session) -> Iterator[Operation]:
         """The episode's operations, each chosen in the state that the ones before have led to."""
-        moves = Moves(session, self._swarm)
+        moves = self._moves(session, self._swarm)
         make = moves.make
         kinds, cumulative, total = self._kinds, self._cumulative, self._cumulative[-1]
         choose, value = self._random.random, self._values.random

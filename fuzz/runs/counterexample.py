@@ -46,6 +46,10 @@ def as_text(counterexample: Counterexample) -> str:
     }
     if counterexample.judging.kernels:
         data["judging"]["kernels"] = counterexample.judging.kernels
+    if counterexample.judging.keys:
+        data["judging"]["keys"] = counterexample.judging.keys
+    if counterexample.judging.sizes:
+        data["judging"]["sizes"] = True
     if counterexample.device:
         data["device"] = counterexample.device
     if counterexample.note:
@@ -116,7 +120,11 @@ def parsed(text: str, path: Path) -> Counterexample:
         message=str(data.get("message", "")),
         at=data.get("at"),
         judging=Judging(
-            bool(judging.get("outside", False)), bool(judging.get("exact", True)), str(judging.get("kernels", ""))
+            bool(judging.get("outside", False)),
+            bool(judging.get("exact", True)),
+            str(judging.get("kernels", "")),
+            str(judging.get("keys", "")),
+            bool(judging.get("sizes", False)),
         ),
         engine=str(data.get("engine", "")),
         seed=str(data.get("seed", "")),

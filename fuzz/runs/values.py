@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from importlib import metadata
 
 from properties.boundary import made
-from properties.laws import Law
+from properties.keys import SameKeys
+from properties.laws import Law, Sizes
 from properties.operations import Configuration, Operation
 from properties.session import Session
 from properties.target import TargetFactory
@@ -37,12 +38,16 @@ class Judging:
     """How to judge.
 
     outside: as if the core could not be inspected. exact: predict choices of blocks where possible. kernels: also run
-    each step on these kernels (a name for `properties.targets.load_kernels`); needs torch and Triton.
+    each step on these kernels (a name for `properties.targets.load_kernels`); needs torch and Triton. keys: also
+    compare keys with those that the target of this name has in another process; "" for none. sizes: also
+    compare the steps of operations on requests of different lengths.
     """
 
     outside: bool = False
     exact: bool = True
     kernels: str = ""
+    keys: str = ""
+    sizes: bool = False
 
     def session(self, factory: TargetFactory, configuration: Configuration, strict: bool = False) -> Session:
         """`strict` compares everything after every operation, which names the operation at fault, at ten times the
@@ -50,7 +55,11 @@ class Judging:
         """
         target = made(factory, configuration)
         every = {"walk_every": 1, "contents_every": 1, "check_every": 1} if strict else {}
-        laws = kernel_laws(self.kernels)(configuration) if self.kernels else ()
+        laws = [*kernel_laws(self.kernels)(configuration)] if self.kernels else []
+        if self.keys:
+            laws.append(SameKeys(self.keys, configuration))
+        if self.sizes:
+            laws.append(Sizes())
         return Session(target, outside=self.outside, exact=self.exact, laws=laws, **every)
 
 

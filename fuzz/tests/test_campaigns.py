@@ -155,8 +155,9 @@ def children(process: int) -> list[int]:
 
 def test_a_clean_campaign_uses_its_workers_and_leaves_what_ci_reads(tmp_path: Path) -> None:
     out = tmp_path / "night"
+    engines = {"trace", "walk", "hypothesis", "namespaces", "keys"}
     flags = ("--workers", 2, "--budget", "60s", "--seed", "7", "--out", out, "--kernels", "none")
-    with ending(lambda campaign: {"trace", "walk", "hypothesis"} <= set(campaign.result.tally.by_engine)):
+    with ending(lambda campaign: engines <= set(campaign.result.tally.by_engine)):
         result = fuzz("run", *flags, "--trace", _few(tmp_path))
     assert result.exit_code == 0, result.output
     assert "checked operations" in result.output
@@ -164,7 +165,7 @@ def test_a_clean_campaign_uses_its_workers_and_leaves_what_ci_reads(tmp_path: Pa
     assert "seed 7" in result.output
     summary = json.loads((out / "summary.json").read_text())
     assert summary["status"] == 0
-    assert set(summary["engines"]) == {"trace", "walk", "hypothesis"}
+    assert set(summary["engines"]) == engines
     assert summary["operations"] == sum(row["operations"] for row in summary["engines"].values())
     assert summary["timeline"][-1]["operations"] == summary["operations"]
     assert set(summary["timeline"][-1]) == {"seconds", "operations", "by_engine", "findings"}

@@ -9,7 +9,10 @@ Imports: properties, reference.
 """
 
 from .bookkeeping import Bookkeeping
+from .counting import Counting
+from .growth import Growing
 from .internals import Internals
-from .law import Law, Seen
+from .law import AtWalks, Law, Seen
+from .sizes import Sizes
 
-__all__ = ["Bookkeeping", "Internals", "Law", "Seen"]
+__all__ = ["AtWalks", "Bookkeeping", "Counting", "Growing", "Internals", "Law", "Seen", "Sizes"]

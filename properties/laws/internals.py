@@ -5,12 +5,12 @@ from __future__ import annotations
 from reference import Internal
 
 from ..target import Capability
-from .law import Seen
+from .law import AtWalks, Seen
 
 __all__ = ["Internals"]
 
 
-class Internals:
+class Internals(AtWalks):
     """every: operations between two runs of the core's check, at least."""
 
     needs = frozenset({Capability.CHECK})
@@ -23,9 +23,6 @@ class Internals:
     def fresh(self) -> Internals:
         """The same for another session."""
         return Internals(self._every)
-
-    def after(self, seen: Seen) -> None:
-        pass
 
     def walk(self, seen: Seen, operations: int) -> None:
         self._since += operations

@@ -5,6 +5,7 @@ A module of its own, so that laws and session both import it and not each other.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -13,7 +14,7 @@ from reference import Judge
 
 from ..target import Capability, StepArrays, Target
 
-__all__ = ["Law", "Seen"]
+__all__ = ["AtWalks", "Law", "Seen"]
 
 
 class Seen(Protocol):
@@ -26,9 +27,23 @@ class Seen(Protocol):
     step: tuple[reference.Step, Sequence[tuple[int, int]], StepArrays] | None
     """The step that the last operation dispatched, its copies and its arrays; None if it was another operation."""
 
+    refused: defaultdict[str, int]
+    """How many operations were refused, by the error's name."""
+
+    def around(self, wrap: Callable[[Callable[[Any], Any]], Callable[[Any], Any]] | None) -> None:
+        """From the next operation on, what `wrap` makes of it does each operation; with None, nothing but itself."""
+        ...
+
     def see(self, look: Callable[..., Any], *values: Any) -> Any:
         """What a method of the target returns that only shows something. Anything that it raises is a CRASH."""
         ...
+
+
+class AtWalks:
+    """A base for laws that look at the whole state only, at walks: nothing is asked of them after an operation."""
+
+    def after(self, seen: Seen) -> None:
+        """Never called."""
 
 
 class Law(Protocol):

@@ -15,8 +15,9 @@ import kvcore
 from kvcore.state import canonical, clone, same_step
 from reference import Policy
 
+from ..footprint import entries
 from ..operations import Configuration, Namespace, Tokens
-from ..target import Capability, Claim, Found, Inspection, Renaming, StepArrays, StepView, Target
+from ..target import Capability, Claim, Counts, Found, Inspection, Renaming, StepArrays, StepView, Target
 
 __all__ = ["KvcoreTarget", "make"]
 
@@ -42,6 +43,9 @@ class KvcoreTarget:
             Capability.CONTENTS,
             Capability.CHECK,
             Capability.CLONE,
+            Capability.COUNTERS,
+            Capability.FOOTPRINT,
+            Capability.KEYS,
         }
     )
 
@@ -166,11 +170,14 @@ class KvcoreTarget:
     def contents(self) -> dict[int, Claim]:
         known: dict[int, Claim] = {}
         index = self.manager._pool.index
-        return {block: self._claim(index.held[block], known) for _, block in index}
+        spaces: dict[Any, Namespace] = {}
+        for name, space in self._namespaces.items():
+            spaces.setdefault(space.encoding, name)
+        return {block: self._claim(index.held[block], known, spaces) for _, block in index}
 
-    def _claim(self, content: Any, known: dict[int, Claim] | None = None) -> Claim:
-        """What the index says that `content` is. `known` holds claims by the id of their content, to share them."""
-        known = {} if known is None else known
+    def _claim(self, content: Any, known: dict[int, Claim], spaces: dict[Any, Namespace]) -> Claim:
+        """What the index says that `content` is. `known` holds claims by the id of their content, to share them, and
+        `spaces` namespaces by their encoding."""
         size = 4 * self.policy.block_size
         path = []
         while isinstance(content, tuple) and id(content) not in known:
@@ -181,11 +188,27 @@ class KvcoreTarget:
             before = known[id(content)]
         else:
             encoding = getattr(content, "encoding", content)  # None where a broken index names a block without content
-            spaces = (name for name, space in self._namespaces.items() if space.encoding == encoding)
-            before = next(spaces, (("no namespace's root", repr(encoding)),))
+            before = spaces.get(encoding, (("no namespace's root", repr(encoding)),))
         for content in reversed(path):
             before = known[id(content)] = Claim(before, content[1][-size:])
         return before if isinstance(before, Claim) else Claim(before, b"")
+
+    def counters(self) -> Counts:
+        shown = self.manager.statistics()
+        return Counts(
+            shown.queried_tokens,
+            shown.hit_tokens,
+            shown.evicted_tokens // self.policy.block_size,
+            shown.refusals,
+            shown.copied_blocks,
+        )
+
+    def footprint(self) -> int:
+        return entries(self.manager)
+
+    def keys(self) -> dict[int, bytes]:
+        index = self.manager._pool.index
+        return {block: index.held[block][1] for _, block in index}
 
     def check(self) -> None:
         self.manager.check()

@@ -33,7 +33,7 @@ class _NanoTarget(Adapter):
     """What both interfaces share. core: whatever has nano-vllm's `BlockManager` and `Sequence`."""
 
     name = "nano-vllm"
-    capabilities = frozenset({Capability.INSPECT})
+    capabilities = frozenset({Capability.INSPECT, Capability.FOOTPRINT})
 
     def __init__(self, num_blocks: int, block_size: int, core: Any) -> None:
         self._size = block_size

@@ -163,7 +163,7 @@ class _Spaces(dict[Namespace, tuple[str | None, str | None, str | None]]):
             extra = parts.get("media") if set(parts) <= {"media"} else json.dumps(sorted(parts.items()))
         else:
             extra = json.dumps(sorted(parts.items())) if parts else None
-            adapter = adapter and f"lora {adapter}"
+            adapter = adapter if adapter is None else f"lora {adapter}"
             salt = salt if salt is None else f"salt {salt}"
         self[namespace] = extra, adapter, salt
         return self[namespace]

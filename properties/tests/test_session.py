@@ -12,9 +12,9 @@ import pytest
 
 import reference
 from kvcore.state import inside
+from properties import laws as own
 from properties.coverage import unchecked
-from properties.laws.bookkeeping import Bookkeeping
-from properties.laws.internals import Internals
+from properties.laws import Bookkeeping, Growing, Internals
 from properties.operations import (
     UNKNOWN,
     Allocate,
@@ -298,10 +298,11 @@ def test_without_inspection_or_check_the_laws_that_need_them_are_left_out() -> N
     def laws(session: Session) -> list[type]:
         return [type(law) for law in session.laws]
 
-    assert laws(session_of()) == [Bookkeeping, Internals]
-    assert laws(session_of(without(Capability.INSPECT))) == [Internals]
-    assert laws(session_of(without(Capability.CHECK))) == [Bookkeeping]
-    assert laws(session_of(without(Capability.CHECK, Capability.INSPECT))) == []
+    assert laws(session_of()) == [Bookkeeping, Internals, own.Counting, Growing]
+    assert laws(session_of(without(Capability.INSPECT))) == [Internals, own.Counting, Growing]
+    assert laws(session_of(without(Capability.CHECK))) == [Bookkeeping, own.Counting, Growing]
+    assert laws(session_of(without(Capability.CHECK, Capability.INSPECT))) == [own.Counting, Growing]
+    assert laws(session_of(without(Capability.COUNTERS, Capability.FOOTPRINT))) == [Bookkeeping, Internals]
     assert laws(session_of(outside=True)) == []
 
 
@@ -319,7 +320,8 @@ def test_what_is_not_checked_is_said_with_the_reason_in_the_order_of_harm() -> N
     assert list(nothing) == [name for name in PROPERTIES if name in nothing]
     assert nothing["ISOLATION"] == "the target has no capability NAMESPACES: namespaces"
     outside = unchecked(session_of(outside=True).capabilities, policy)
-    assert list(outside) == ["BOUNDS", "EQUIVALENCE", "OWNERSHIP", "REFERENCES", "CONSERVATION", "INTERNAL"]
+    inside = ["OWNERSHIP", "REFERENCES", "CONSERVATION", "INTERNAL", "COUNTERS", "GROWTH"]
+    assert list(outside) == ["BOUNDS", "EQUIVALENCE", *inside]
     # Whatever a target lacks, the harm itself is looked for.
     assert not {"FRESHNESS", "HISTORY", "EXCLUSIVE", "PUBLISH", "COMPLETENESS", "ADMISSION"} & set(nothing)
 
@@ -343,7 +345,8 @@ def test_judged_from_the_outside_what_a_core_shows_of_itself_does_not_matter() -
     session = session_of(Miscounting, outside=True)
     drive(session, *TOUR)
     session.drain()
-    assert session.capabilities == ALL - {Capability.INSPECT, Capability.CONTENTS, Capability.CHECK}
+    inside = {Capability.INSPECT, Capability.CONTENTS, Capability.CHECK, Capability.COUNTERS, Capability.FOOTPRINT}
+    assert session.capabilities == ALL - inside
 
 
 class Backwards(KvcoreTarget):

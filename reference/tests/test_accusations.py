@@ -18,6 +18,7 @@ from reference import (
     Bounds,
     Completeness,
     Conservation,
+    Counters,
     Crash,
     Equivalence,
     Errors,
@@ -25,10 +26,12 @@ from reference import (
     Exact,
     Exclusive,
     Freshness,
+    Growth,
     History,
     Internal,
     Isolation,
     Judge,
+    Keys,
     Lifetime,
     Mapping,
     Ownership,
@@ -603,7 +606,10 @@ def test_an_unsound_choice_is_charged_to_its_property_and_named(provoked: Provok
 
 def test_every_property_that_is_the_judge_s_to_check_is_provoked():
     """The others are checked by the session, by its laws, or with kernels."""
-    elsewhere = {Bounds, Conservation, Crash, Equivalence, Errors, Internal, Ownership, References, Release}
+    elsewhere = {
+        *(Bounds, Conservation, Counters, Crash, Equivalence, Errors, Growth, Internal, Keys, Ownership, References),
+        Release,
+    }
     assert {one.kind for one in PROVOCATIONS} == set(PROPERTIES.values()) - elsewhere
 
 
