@@ -20,7 +20,7 @@ from properties.target import TargetFactory
 from properties.targets import load
 from reference import Release
 
-from ..findings.harm import harm_of
+from ..findings.harm import harm_of, rank_of
 from ..findings.shrink import shrink, slipped
 from ..findings.signature import Symptom, signature_of, symptom_of
 from ..runs.counterexample import read
@@ -69,8 +69,19 @@ def settle(
     state = _state(best, factory)
     harm = None
     if original == REPLAYS and seconds > 0:
-        harm = harm_of(best, found, factory, clock=monotonic, seconds=min(_HARM, seconds / 2), beat=beat)
+        harm = _harm(best, found, factory, min(_HARM, seconds / 4), beat)
     return Settled(best, symptom, count, REPLAYS, found, state, finished, harm)
+
+
+def _harm(
+    best: Counterexample, found: Counterexample, factory: TargetFactory, seconds: float, beat: Callable[[], None]
+) -> Counterexample | None:
+    """Something worse that it leads to, shrunk, in twice `seconds`."""
+    worse = harm_of(best, found, factory, clock=monotonic, seconds=seconds, beat=beat)
+    if worse is None:
+        return None
+    shrunk = shrink(worse, factory, clock=monotonic, seconds=seconds, progress=lambda *_: beat()).counterexample
+    return shrunk if rank_of(shrunk) <= rank_of(worse) else worse
 
 
 def _replays(found: Counterexample, factory: TargetFactory, strict: bool) -> int:
@@ -140,8 +151,8 @@ def _state(found: Counterexample, factory: TargetFactory) -> str:
     return text.getvalue()
 
 
-_HARM = 4.0
-"""Seconds in which it is looked for what worse a finding leads to."""
+_HARM = 2.0
+"""Seconds in which it is looked for what worse a finding leads to, and again in which that is shrunk."""
 
 _SHOWN = 40
 """Operations before the violation that are shown with their blocks."""

@@ -19,9 +19,8 @@ from ..engines.engine import Clock, with_violation
 from ..engines.walk import Limits, Walk
 from ..runs.perform import LONG, Run, perform
 from ..runs.values import Counterexample, Judging
-from .shrink import shrink
 
-__all__ = ["harm_of"]
+__all__ = ["harm_of", "rank_of"]
 
 _CONTINUATIONS = 400
 """Ways in which the operations are gone on with."""
@@ -39,27 +38,23 @@ def harm_of(
     seconds: float,
     beat: Callable[[], None] = lambda: None,
 ) -> Counterexample | None:
-    """A more harmful violation than that of `best`, shrunk, or None if none is met within `seconds`.
+    """A more harmful violation than that of `best`, or None if none is met within `seconds`.
 
     best: a finding, shrunk. found: the same as it was found, whose property may be worse than what it was shrunk to.
     Both are judged from outside, alone and gone on with by the walk."""
     deadline = clock() + seconds
     search = _Search(best, factory)
-    if _rank(found) < _rank(best):
+    if rank_of(found) < rank_of(best):
         search.keep(found)
     for one in (best, found):
         search.run(one, one.operations, strict=len(one.operations) <= LONG)
     capabilities = factory(best.configuration).capabilities
     for number in range(_CONTINUATIONS):
-        if clock() > deadline - seconds / 2 or not search.rank:
+        if clock() > deadline or not search.rank:
             break
         beat()
         search.run(best, _gone_on_with(best, Walk(f"{best.seed}/harm/{number}", capabilities, _LIMITS)))
-    worst = search.worst
-    if worst is None or clock() > deadline:
-        return worst
-    shrunk = shrink(worst, factory, clock=clock, seconds=deadline - clock(), progress=lambda *_: beat()).counterexample
-    return shrunk if _rank(shrunk) <= _rank(worst) else worst
+    return search.worst
 
 
 _LIMITS = Limits(long_episodes=False)
@@ -70,7 +65,7 @@ def _gone_on_with(best: Counterexample, walk: Walk) -> Callable[[Session], Itera
     return lambda session: chain(best.operations, walk.operations(session))
 
 
-def _rank(found: Counterexample) -> int:
+def rank_of(found: Counterexample) -> int:
     """The lower, the more harmful."""
     kind = PROPERTIES.get(found.property_id or "")
     return len(PROPERTIES) if kind is None else kind.rank
@@ -81,11 +76,11 @@ class _Search:
 
     def __init__(self, best: Counterexample, factory: TargetFactory) -> None:
         self.worst: Counterexample | None = None
-        self.rank = _rank(best)
+        self.rank = rank_of(best)
         self._factory = factory
 
     def keep(self, found: Counterexample) -> None:
-        self.worst, self.rank = found, _rank(found)
+        self.worst, self.rank = found, rank_of(found)
 
     def run(self, source: Counterexample, operations: object, strict: bool = False) -> None:
         judging = Judging(outside=True, exact=False, kernels=source.judging.kernels)

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from fuzz.campaign.checks import checks_of
 from fuzz.campaign.plan import CampaignPlan
+from fuzz.campaign.probe import probe
 from fuzz.cli import app
 from fuzz.engines.endurance import EnduranceEngine
 from fuzz.engines.engine import Assignment, Engine
@@ -206,7 +207,7 @@ def test_keys_of_one_process_are_found_and_stay_found(tmp_path: Path) -> None:
 
 def test_what_only_an_engine_checks_is_not_checked_without_it() -> None:
     def unchecked(**engines: float) -> dict[str, str]:
-        return checks_of(CampaignPlan(engines=engines, kernels="")).unchecked
+        return checks_of(CampaignPlan(engines=engines, kernels=""), probe(["kvcore"])).unchecked
 
     assert {"GROWTH", "KEYS"} <= unchecked(walk=1.0).keys()
     assert "endurance" in unchecked(walk=1.0)["GROWTH"]
