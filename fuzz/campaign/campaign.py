@@ -29,7 +29,7 @@ from ..findings.baseline import Baseline
 from ..findings.statuses import NEW, REGRESSED
 from ..findings.store import Findings
 from ..runs.files import put
-from ..runs.processes import NO_DISK, ended
+from ..runs.processes import FROM_OUTSIDE, NO_DISK, ended
 from ..runs.status import CLEAN, HARNESS, NOTHING, ONLY_KNOWN
 from . import ci
 from .checks import checks_of
@@ -189,8 +189,12 @@ class Campaign:
         for name, reason in not_hunted(ran).items():
             result.unchecked.setdefault(name, reason)
         if not on_kernels(ran):
+            due = bool(plan.kernels) and on_kernels(name for name, share in plan.engines.items() if share > 0)
+            late = "the run ended before the kernels had their turn; give a larger --budget"
             for name in KERNELS:
-                result.unchecked.setdefault(name, "no kernels were run beside the allocator (--kernels)")
+                result.unchecked.setdefault(
+                    name, late if due else "no kernels were run beside the allocator (--kernels)"
+                )
         result.conclude(interrupted)
         self._sample(force=True)
         ended = self._now().isoformat(timespec="seconds")
@@ -368,7 +372,7 @@ class Campaign:
         if died.how == ended(NO_DISK):
             self._folder.full("a worker found no room there")
             return
-        if died.lost and self._queue.lose(task, before):
+        if (died.lost or died.how in FROM_OUTSIDE) and self._queue.lose(task, before):
             return
         if task.kind in KINDS:
             self._triage.died(task, died.how)

@@ -17,6 +17,7 @@ from reference import Crash
 
 from ..findings.signature import Symptom, signature_of
 from ..findings.store import Finding
+from ..runs.processes import FROM_OUTSIDE
 from ..runs.recording import operations_in
 from ..runs.replayed import FATAL
 from ..runs.values import Counterexample, versions
@@ -148,7 +149,13 @@ class Crashes:
             self._file(death, after)
 
     def _file(self, death: _Death, after: int) -> None:
-        """What is known of a death, as a finding."""
+        """What is known of a death, as a finding. If somebody else may have made it, and nothing that the target does
+        makes it again, it is none."""
+        if not death.died and death.how in FROM_OUTSIDE:
+            for alike in self._alike.values():
+                alike[:] = [one for one in alike if one is not death]
+            self._forget(death)
+            return
         devices = self._devices
         message = f"{FATAL}{death.how}"
         found = recorded(death.reproduced if death.died else death.file, death.stream, death.unit, message)
@@ -179,6 +186,10 @@ class Crashes:
                 self._findings.reduce(finding)
             for alike in self._alike.values():
                 alike[:] = [finding if one is death else one for one in alike]
+        self._forget(death)
+
+    @staticmethod
+    def _forget(death: _Death) -> None:
         forget(death.hit)
         forget(death.file)
         forget(death.reproduced)

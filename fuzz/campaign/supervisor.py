@@ -39,6 +39,9 @@ Main = Callable[[Any, str, int, str], None]
 _SAYING = 0.3
 """Seconds in which a process that hangs may say where."""
 
+_ASLEEP = 5.0
+"""Seconds between two looks after which this process must have been stopped meanwhile."""
+
 _RENEWED = 400
 """Tasks after which a process is replaced by a new one: libraries keep a little of everything that they ever ran, and a
 night is long."""
@@ -93,6 +96,7 @@ class Workers:
             for number in range(len(devices) or count)
         ]
         self._busy = 0.0
+        self._looked = clock()
 
     def __enter__(self) -> Workers:
         for place in self._places:
@@ -172,6 +176,10 @@ class Workers:
         )
         found: list[Done | Died] = []
         now = self._clock()
+        if now - self._looked > max(_ASLEEP, 2 * timeout):
+            for place in busy:
+                place.spoken = now  # this process was stopped, and perhaps all of them: nobody could say a word
+        self._looked = now
         for place in busy:
             place.output.look()
         for place in busy:
@@ -191,7 +199,7 @@ class Workers:
                 found += self._bury(place, ended(place.process.exitcode))
             elif place.task is not None:
                 word = self._word(place)
-                if word != place.word:
+                if word != place.word or _stopped(place.process.pid or 0):
                     place.word, place.spoken = word, now
                 elif now - place.spoken > self._hang:
                     with suppress(OSError):
@@ -256,3 +264,12 @@ class Workers:
         self._busy += spent
         unit, operations = (word["unit"], word["operations"]) if begun else (-1, 0)
         return [Died(task, how, unit, operations, spent, pid, said=place.output.last_words())]
+
+
+def _stopped(process: int) -> bool:
+    """Has somebody stopped it (SIGSTOP), so that it cannot say a word? On Linux; elsewhere nobody knows."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in "Tt"

@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 
 __all__ = [
+    "FROM_OUTSIDE",
     "LOST_DEVICE",
     "NO_DISK",
     "OUT_OF_MEMORY",
@@ -94,6 +95,10 @@ def limit_memory(memory: int) -> None:
     if memory:
         _, hard = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (memory, hard))
+
+
+FROM_OUTSIDE = frozenset(f"was killed by {name}" for name in ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT"))
+"""Ends that somebody else may have made: a person, a batch system, a kernel that is out of memory."""
 
 
 def ended(status: int | None) -> str:

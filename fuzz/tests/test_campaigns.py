@@ -422,20 +422,18 @@ def test_memory_that_the_target_exhausts_is_an_ordinary_finding(tmp_path: Path) 
     assert not result.deaths
 
 
-def test_a_worker_that_somebody_kills_is_replaced_and_said(tmp_path: Path) -> None:
-    flags = ("--workers", 2, "--budget", "60s", "--kernels", "none", "--seed", "3", "--max-findings", 1)
+def test_a_worker_that_somebody_kills_is_replaced_and_said_and_no_finding(tmp_path: Path) -> None:
+    flags = ("--workers", 2, "--budget", "8s", "--kernels", "none", "--seed", "3")
     with started(tmp_path, *flags) as running:
         (victim, _) = until(lambda: children(running.pid) if len(children(running.pid)) == 2 else None)
         until(lambda: list((tmp_path / "spool").glob("worker-*.json")))
         until(lambda: '"beat": 2' in "".join(path.read_text() for path in (tmp_path / "spool").glob("worker-*.json")))
         os.kill(victim, signal.SIGKILL)
         output, _ = running.communicate(timeout=90)
-    assert running.returncode == 1, output
+    assert running.returncode == 0, output
     assert "a worker was killed by SIGKILL" in output
     summary = json.loads((tmp_path / "summary.json").read_text())
-    (finding,) = summary["findings"]
-    assert (finding["property"], finding["replays"]) == ("CRASH", "0 of 3")
-    assert finding["operations"] > 0
+    assert not summary["findings"], "the target had no part in it"
     assert summary["dead_workers"][0]["how"] == "was killed by SIGKILL"
     assert summary["operations"] > 0
 
