@@ -16,7 +16,7 @@ from .counted import Counted
 from .due import Due
 from .histories import Histories
 from .judge import Judge
-from .policy import Policy
+from .policy import Policy, believed
 from .predictor import Predictor
 from .sequence import GroupTable, PendingCopy, Sequence, Step
 from .slots import Slots
@@ -39,4 +39,5 @@ __all__ = [
     "events",
     "refusals",
     *_verdicts,
+    "believed",
 ]

@@ -37,7 +37,7 @@ class Allocation:
         self._lookahead = policy.lookahead
         self._num_blocks = policy.num_blocks
         self._reserved = policy.reserved
-        self._sequences = sequences
+        self.sequences = sequences
         self._blocks = blocks
         self._hits = hits
         self._counts = counts
@@ -146,7 +146,7 @@ class Allocation:
         if table.blocks.count(block) > 1:
             accuse(Exclusive, f"{request!r} is given block {block} twice")
             return
-        for other in self._sequences.values():
+        for other in self.sequences.values():
             if any(block in own.blocks for own in other.tables if own is not table):
                 accuse(Exclusive, f"{request!r} is given block {block}, which {other.request!r} holds")
                 return

@@ -12,6 +12,10 @@ from collections.abc import Hashable
 __all__ = ["Histories"]
 
 
+_TOLD = 16
+"""Tokens of a history that are told, the last ones."""
+
+
 class Histories:
     """Interns histories. `extend` and `root` are O(block); memory O(distinct blocks of tokens ever seen)."""
 
@@ -51,6 +55,14 @@ class Histories:
             assert isinstance(piece, bytes)
             tokens.frombytes(piece)
         return self._parts[history], tuple(tokens)
+
+    def told(self, history: int) -> str:
+        """What comes before something, as the rest of a sentence; "" for the beginning of the default namespace."""
+        if history < 0:
+            return ", after nothing that was written"
+        namespace, tokens = self.describe(history)
+        text = f", after {list(tokens[-_TOLD:])}" + (f" ({len(tokens)} tokens)" if len(tokens) > _TOLD else "")
+        return text + (f" in namespace {namespace}" if namespace else "")
 
     def _intern(self, parent: int, part: Hashable) -> int:
         number = self._numbers.get((parent, part))

@@ -91,7 +91,7 @@ class Judge:
         self.hits = Hits(policy, self.histories, self.slots, blocks, findings)
         self.release = Release(policy, blocks, counts)
         self.rollback = rollback_of(policy, blocks, self.release, counts, findings)
-        self.stream = Stream(policy, self.histories, self.slots, blocks, self.publication, findings)
+        self.stream = Stream(policy, self.sequences, self.histories, self.slots, blocks, self.publication, findings)
         self.allocation = Allocation(policy, self.sequences, blocks, self.hits, counts, self.counted, findings)
         self.admission = admission_of(
             policy, self.histories, blocks, self.hits, self.allocation, self.release, self.stream, counts, findings

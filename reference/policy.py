@@ -6,9 +6,10 @@ with a default that is kvcore's. docs/your-core.md says which engine has decided
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
-__all__ = ["Policy"]
+__all__ = ["Policy", "believed"]
 
 _CHOICES: dict[str, tuple[str, ...]] = {
     "reuse": ("last_block", "last_token"),
@@ -126,3 +127,15 @@ class Policy:
     def null_block(self) -> int:
         """The reserved block that stands in tables for what no query attends to; -1 where nothing ever is released."""
         return next(iter(self.reserved)) if self.windowed else -1
+
+
+def believed(policy: Policy) -> dict[str, Any]:
+    """What a policy says that is not the default, as plain values, the pool's size left out: for people and files.
+    O(fields)."""
+    found: dict[str, Any] = {}
+    for one in fields(Policy):
+        value = getattr(policy, one.name)
+        if one.name not in ("num_blocks", "block_size") and value != one.default:
+            plain = sorted(value) if isinstance(value, frozenset) else value
+            found[one.name] = list(plain) if isinstance(plain, tuple) else plain
+    return found

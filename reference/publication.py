@@ -91,10 +91,13 @@ class Publication:
                 continue
             block = table.blocks[logical]
             if not self._slots.holds(block, histories[logical], piece):
+                before, own = self._slots.content(block)
+                due = histories[logical]
                 self._findings.accuse(
                     Freshness,
-                    f"block {block} of {sequence.request!r} would be published with {piece.tolist()[:32]}; "
-                    f"it holds {self._slots.content(block)[1].tolist()[:32]}",
+                    f"block {block} of {sequence.request!r} would be published with {piece.tolist()[:32]}"
+                    f"{self._histories.told(due) if before != due else ''}; it holds {own.tolist()[:32]}"
+                    f"{self._histories.told(before) if before != due else ''}",
                 )
             table.published += 1
             if table.published * size <= earlier:

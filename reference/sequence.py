@@ -37,6 +37,7 @@ __all__ = [
     "Step",
     "clone_all",
     "new_tables",
+    "others_of",
     "read_tokens",
 ]
 
@@ -215,3 +216,12 @@ def read_tokens(tokens: object, lowest: int = 0) -> array[int] | None:
     except (TypeError, OverflowError):
         return None
     return result if result and min(result) >= lowest else None
+
+
+def others_of(block: int, sequence: Sequence, sequences: abc.Mapping[str, Sequence]) -> str:
+    """Names of the other live sequences that have a block, for a message; "" if there are none. O(all tables)."""
+    return ", ".join(
+        repr(other.request)
+        for other in sequences.values()
+        if other is not sequence and any(block in table.blocks for table in other.tables)
+    )

@@ -15,11 +15,15 @@ from .blocks import Blocks
 from .histories import Histories
 from .policy import Policy
 from .publication import Publication
-from .sequence import GroupTable, Sequence
+from .sequence import GroupTable, Sequence, others_of
 from .slots import Slots
 from .verdicts import Aliasing, Exclusive, Findings, Freshness
 
 __all__ = ["Stream"]
+
+
+def _nothing(history: int) -> str:
+    return ""
 
 
 class Stream:
@@ -28,12 +32,14 @@ class Stream:
     def __init__(
         self,
         policy: Policy,
+        sequences: abc.Mapping[str, Sequence],
         histories: Histories,
         slots: Slots,
         blocks: Blocks,
         publication: Publication,
         findings: Findings,
     ) -> None:
+        self._sequences = sequences
         self._size = policy.block_size
         self._num_blocks = policy.num_blocks
         self._histories = histories
@@ -88,10 +94,12 @@ class Stream:
                         block = pending.source  # the copy has not been made
                     before = histories[logical] if logical < len(histories) else self._history(sequence, table, logical)
                     if not slots.holds(block, before, piece):
+                        holds, own = slots.content(block)
+                        told = self._histories.told if holds != before else _nothing
                         self._findings.accuse(
                             Freshness,
                             f"{sequence.request!r} would read positions {logical * size} on from block {block}, which "
-                            f"holds {slots.content(block)[1].tolist()[:32]} and not {piece.tolist()[:32]}",
+                            f"holds {own.tolist()[:32]}{told(holds)} and not {piece.tolist()[:32]}{told(before)}",
                         )
 
     def _write(self, sequence: Sequence, table: GroupTable, start: int, end: int) -> None:
@@ -106,17 +114,24 @@ class Stream:
                 self._findings.accuse(
                     Aliasing,
                     f"the step writes position {position} of {sequence.request!r} into block {block}, "
-                    f"which {references[block]} tables and copies hold",
+                    f"which {references[block]} tables and copies hold{self._holders(block, sequence)}",
                 )
             before = histories[logical] if logical < len(histories) else self._history(sequence, table, logical)
             if offset and not slots.holds(block, before, tokens[logical * size : position]):
+                holds, own = slots.content(block)
+                told = self._histories.told if holds != before else _nothing
                 self._findings.accuse(
                     Freshness,
                     f"{sequence.request!r} reads positions {logical * size} to {position - 1} from block {block}, "
-                    f"which holds {slots.content(block)[1].tolist()[:offset]}",
+                    f"which holds {own.tolist()[:offset]}{told(holds)}",
                 )
             slots.write(block, offset, before, tokens[position:stop])
             position = stop
+
+    def _holders(self, block: int, sequence: Sequence) -> str:
+        """Who else has a block, for a message. O(all tables)."""
+        others = others_of(block, sequence, self._sequences)
+        return f"; others: {others}" if others else "; it was given back" if not self._blocks.references[block] else ""
 
     def _history(self, sequence: Sequence, table: GroupTable, logical: int) -> int:
         """The history before a logical block: also where placeholders keep `histories` from reaching so far."""

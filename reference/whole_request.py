@@ -17,7 +17,7 @@ from .due import Due
 from .hits import Hits
 from .policy import Policy
 from .refusals import NEVER_FITS, OUT_OF_BLOCKS
-from .sequence import PendingCopy, Sequence, Span
+from .sequence import PendingCopy, Sequence, Span, others_of
 from .verdicts import Admission, Aliasing, Exact, Findings, Mapping, Rollback
 
 __all__ = ["ForWholeRequest"]
@@ -97,7 +97,9 @@ class ForWholeRequest:
         # Where choices are not predicted, the write is judged instead: it may not go to a block that others hold.
         if self.must_copy(sequence):
             if not switched and self._exact:
-                accuse(Aliasing, f"append to {request!r} keeps its tail block {old[-1]}, which others hold too")
+                others = others_of(old[-1], sequence, self._allocation.sequences)
+                told = f"; others: {others}" if others else ""
+                accuse(Aliasing, f"append to {request!r} keeps its tail block {old[-1]}, which others hold too{told}")
                 return False
             self._counts[events.COPY_ON_WRITE] += 1
             if length % size == size - 1:

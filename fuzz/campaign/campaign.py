@@ -22,6 +22,7 @@ from time import monotonic
 from typing import Protocol
 
 from properties.coverage import KERNELS
+from reference import believed
 
 from ..engines.engine import Clock
 from ..engines.registry import not_hunted, on_kernels
@@ -143,6 +144,9 @@ class Campaign:
         plan = result.plan = self.plan
         probed = self._probed or probe(plan.targets)
         result.unrun = {target: probed[target].error for target in plan.targets if probed[target].error}
+        result.policies = {
+            target: believed(known.policy) for target in plan.targets if (known := probed[target]).policy is not None
+        }
         plan = self.plan = replace(plan, targets=tuple(one for one in plan.targets if one not in result.unrun))
         self._streams = Streams(streams_of(plan), plan.round)
         if streams is not None:

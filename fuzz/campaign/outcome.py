@@ -42,7 +42,8 @@ class CampaignResult:
     """How it ended. `status` is an exit status; `findings` those that were hit, `fixed` what the baseline knows and no
     longer fails, `still` what it knows and was not met, though it fails, `unsaved` counterexamples that no disk would
     take, as text, `traces` the figures of each target's request trace, `command` what a person types to repeat the
-    campaign, `stopped` why it ended before its time, if it did, `unrun` targets that could not be made, and why."""
+    campaign, `stopped` why it ended before its time, if it did, `unrun` targets that could not be made, and why,
+    `policies` what was believed of each target."""
 
     plan: CampaignPlan
     status: int = CLEAN
@@ -63,6 +64,7 @@ class CampaignResult:
     gone: list[str] = field(default_factory=list)
     traces: dict[str, dict[str, Any]] = field(default_factory=dict)
     unrun: dict[str, str] = field(default_factory=dict)
+    policies: dict[str, dict[str, Any]] = field(default_factory=dict)
     complaint: str = ""
     command: str = ""
     stopped: str = ""
@@ -173,6 +175,7 @@ class CampaignResult:
             "tidied": self.gone,
             "warnings": self.warnings,
             "targets_not_run": self.unrun,
+            "policies": self.policies,
             "plan": plan.to_json(),
             "versions": versions(),
         }

@@ -18,7 +18,7 @@ from properties.operations import Operation
 from properties.session import Outcome
 from properties.target import TargetFactory
 from properties.targets import load
-from reference import Release
+from reference import Release, believed
 
 from ..findings.harm import harm_of, rank_of
 from ..findings.shrink import shrink, slipped
@@ -66,7 +66,7 @@ def settle(
     if best is not found:
         symptom = symptom_of(best, end=slipped(best, factory, clock=monotonic), shrunk=finished)
     beat()
-    state = _state(best, factory)
+    state, best = _state(best, factory)
     harm = None
     if original == REPLAYS and seconds > 0:
         harm = _harm(best, found, factory, min(_HARM, seconds / 4), beat)
@@ -124,8 +124,9 @@ def _plainest(found: Counterexample, factory: TargetFactory) -> Counterexample:
     return found
 
 
-def _state(found: Counterexample, factory: TargetFactory) -> str:
-    """The run as a table, each block after each operation, up to the violation. Long runs: the last operations."""
+def _state(found: Counterexample, factory: TargetFactory) -> tuple[str, Counterexample]:
+    """(the run as a table, each block after each operation, up to the violation, of long runs the last operations; the
+    counterexample, with the policy that was believed)."""
     text = StringIO()
     console = Console(file=text, width=120, highlight=False, emoji=False, color_system=None)
     timeline = Timeline(f"{found.property_id}: {found.configuration}", drain_from=len(found.operations))
@@ -148,7 +149,7 @@ def _state(found: Counterexample, factory: TargetFactory) -> str:
         console.print(f"({skipped} operations before these)")
     timeline.finish(console, violation, run.at - skipped)
     console.print(f"{violation.id}: {violation.message}" if violation is not None else "clean in this replay")
-    return text.getvalue()
+    return text.getvalue(), replace(found, policy=believed(run.session.target.policy))
 
 
 _HARM = 2.0

@@ -155,6 +155,9 @@ def summarize(result: CampaignResult, out: Path) -> None:
 def _what_was_checked(result: CampaignResult, summary: dict[str, Any]) -> None:
     checked = [name for name, state in summary["properties"].items() if state == "checked"]
     console.print(f"properties checked after every operation: {', '.join(checked)}", soft_wrap=True)
+    for target, policy in result.policies.items():
+        told = ", ".join(f"{name} {value}" for name, value in policy.items()) or "the usual policy"
+        console.print(f"believed of {escape(target)}: {escape(told)}", soft_wrap=True)
     for name, reason in result.unchecked.items():
         console.print(f"[yellow]not checked:[/] {name}, since {escape(reason)}", soft_wrap=True)
     for name, count in result.not_counted.items():

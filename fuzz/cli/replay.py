@@ -6,13 +6,14 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from properties.operations import Operation
 from properties.target import TargetFactory
+from reference import believed
 
 from ..findings.shrink import shrink
 from ..runs.bisect import bisected
@@ -119,6 +120,15 @@ def replay(
         raise typer.Exit(status)
     if not quiet:
         timeline.finish(console, result.violation, result.at)
+    now = believed(result.session.target.policy)
+    if stored.policy not in ({}, now):
+        console.print(
+            f"[yellow]the policy of {escape(name)} has changed[/]: this was found under "
+            f"{escape(_policy(stored.policy))}, and is judged by {escape(_policy(now))}",
+            soft_wrap=True,
+        )
+    elif now and not quiet:
+        console.print(f"[dim]judged by {escape(_policy(now))}[/]", soft_wrap=True)
     if stored.note and not quiet:
         console.print(escape(stored.note), soft_wrap=True)
     if skipped:
@@ -137,6 +147,10 @@ def replay(
         if least is not None:
             _shrink_to(least, stored, factory, name, duration(budget))
     raise typer.Exit(status)
+
+
+def _policy(believed: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in believed.items()) or "the usual policy"
 
 
 def _shrink_to(path: Path, stored: Counterexample, factory: TargetFactory, name: str, seconds: float) -> None:

@@ -54,6 +54,8 @@ def as_text(counterexample: Counterexample) -> str:
         data["device"] = counterexample.device
     if counterexample.note:
         data["note"] = counterexample.note
+    if counterexample.policy:
+        data["policy"] = counterexample.policy
     if counterexample.traceback:
         data["traceback"] = counterexample.traceback
     head = json.dumps(data, indent=2)[:-2]
@@ -131,6 +133,7 @@ def parsed(text: str, path: Path) -> Counterexample:
         device=str(data.get("device", "")),
         note=str(data.get("note", "")),
         traceback=str(data.get("traceback", "")),
+        policy=dict(data.get("policy", {})),
         versions=dict(data.get("versions", {})),
     )
 

@@ -10,6 +10,7 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
+from typing import Any
 
 from properties.boundary import made
 from properties.keys import SameKeys
@@ -70,7 +71,8 @@ class Counterexample:
     property_id: the property that it breaks; None for a scenario that must stay clean.
     at: index of the operation that breaks it; len(operations) for the drain phase.
     device: what it was found on, if that was an accelerator; "" for the CPU. traceback: of the exception that a CRASH
-    is, or the last that its process printed; it tells nothing apart.
+    is, or the last that its process printed; it tells nothing apart. policy: what was believed of the
+    core (`reference.believed`).
     """
 
     configuration: Configuration
@@ -85,6 +87,7 @@ class Counterexample:
     device: str = ""
     note: str = ""
     traceback: str = ""
+    policy: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
 
 

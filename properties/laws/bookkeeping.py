@@ -6,7 +6,7 @@ and the history that the index claims for every published block.
 
 from __future__ import annotations
 
-from reference import Conservation, Exact, Histories, Mapping, Ownership, References, Rollback
+from reference import Conservation, Exact, Histories, Isolation, Mapping, Ownership, References, Rollback
 
 from ..operations import Namespace
 from ..target import Capability, Claim
@@ -108,6 +108,10 @@ class Bookkeeping:
             if self._number(judge.histories, claim, numbers) != history:
                 namespace, tokens = claim.describe()
                 expected = judge.histories.describe(history)
+                if tokens == expected[1]:
+                    raise Isolation(
+                        f"the index claims block {block} for namespace {namespace}; it was written in {expected[0]}"
+                    )
                 raise Ownership(f"the index claims {namespace} {tokens} for block {block}, which holds {expected}")
 
     @staticmethod

@@ -259,8 +259,8 @@ BOOKKEEPING = (
         {"contents": lambda contents: {block: (space, tokens[-4:]) for block, (space, tokens) in contents.items()}},
     ),
     Lie(
-        "OWNERSHIP",
-        "the index claims () (1, 2, 3, 4) for block 0",
+        "ISOLATION",
+        "the index claims block 0 for namespace (); it was written in (('salt', 's'),)",
         admit("a", EIGHT[:5], 1, SALT),
         {"contents": lambda contents: {block: ((), tokens) for block, (_, tokens) in contents.items()}},
     ),
@@ -653,13 +653,13 @@ COPIES = (
     Lie("MAPPING", "fork 'b' of 'a' has table [0, 2], its parent [0, 1]", FORKED, {"tables": {"b": [0, 2]}}),
     Lie(
         "ALIASING",
-        "append to 'b' keeps its tail block 1, which others hold too",
+        "append to 'b' keeps its tail block 1, which others hold too; others: 'a'",
         (*FORKED, Append("b", (7,))),
         {"tables": {"b": [0, 1]}},
     ),
     Lie(
         "ALIASING",  # judged without knowing the policy: only when it is written
-        "the step writes position 6 of 'b' into block 1, which 2 tables and copies hold",
+        "the step writes position 6 of 'b' into block 1, which 2 tables and copies hold; others: 'a'",
         (*FORKED, Append("b", (7,)), Dispatch(2, (("b", 1),))),
         {"tables": {"b": [0, 1]}, "view": lambda shown: {"copies": ()}},
         options={"exact": False, "outside": True},

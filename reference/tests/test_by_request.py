@@ -127,7 +127,7 @@ def test_the_tail_that_an_append_should_have_copied_is_named() -> None:
     fork(judge, "a", "b")
     due = judge.before_append("b", [7])
     judge.after_append(due, [0, 1, 2])
-    assert said(judge) == ["ALIASING: append to 'b' keeps its tail block 2, which others hold too"]
+    assert said(judge) == ["ALIASING: append to 'b' keeps its tail block 2, which others hold too; others: 'a'"]
 
 
 def test_placeholders_that_are_cut_off_are_unnamed_no_more() -> None:
