@@ -22,8 +22,8 @@ from ..runs.values import Counterexample, Judging
 
 __all__ = ["harm_of", "rank_of"]
 
-_CONTINUATIONS = 400
-"""Ways in which the operations are gone on with."""
+_CONTINUATIONS = 3000
+"""Ways in which the operations are gone on with, at most."""
 
 _LENGTH = 60
 """Operations of each."""
@@ -53,16 +53,18 @@ def harm_of(
         if clock() > deadline or not search.rank:
             break
         beat()
-        search.run(best, _gone_on_with(best, Walk(f"{best.seed}/harm/{number}", capabilities, _LIMITS)))
+        # A shrunk one has a tiny pool, where little else happens: so as it was found, too, and from the start.
+        source = (best, found, replace(found, operations=()))[number % 3]
+        search.run(source, _gone_on_with(source, Walk(f"{best.seed}/harm/{number}", capabilities, _LIMITS)))
     return search.worst
 
 
 _LIMITS = Limits(long_episodes=False)
 
 
-def _gone_on_with(best: Counterexample, walk: Walk) -> Callable[[Session], Iterator[Operation]]:
+def _gone_on_with(source: Counterexample, walk: Walk) -> Callable[[Session], Iterator[Operation]]:
     walk.length = _LENGTH
-    return lambda session: chain(best.operations, walk.operations(session))
+    return lambda session: chain(source.operations, walk.operations(session))
 
 
 def rank_of(found: Counterexample) -> int:

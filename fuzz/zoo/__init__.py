@@ -5,7 +5,8 @@ change itself, as text that occurs exactly once in a file of kvcore. Production 
 `fuzz.zoo.planting` makes a changed copy. A change that no longer applies is an error wherever the zoo is read, never
 a skip.
 
-Every bug is a target, too: `--target fuzz.zoo:NV-1` drives kvcore with that bug planted.
+Every bug is a target, too: `--target fuzz.zoo:NV-1` drives kvcore with that bug planted, and `fuzz.zoo:NV-1+KC-30`
+with two, where they do not change the same text.
 
 A bug's fields:
 
@@ -190,6 +191,8 @@ def __getattr__(name: str) -> Any:
     if "-" not in name:  # what a module may be asked for in passing
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
+        if "+" in name:
+            return planted([change for one in name.split("+") for change in find(one).changes])
         bug = find(name)
         return kernels_factory(bug) if bug in kernel_bugs() else bug.factory()
     except InvalidBug as error:
