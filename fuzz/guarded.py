@@ -61,6 +61,7 @@ def _found(ending: Ending) -> None:
     from .findings.filed import filed
     from .runs.child import Ended, ask
     from .runs.counterexample import as_line, write
+    from .runs.trust import replay_command
     from .show.timeline import describe
 
     about = ending.about
@@ -99,7 +100,7 @@ def _found(ending: Ending) -> None:
     if found.note:
         print(found.note)
     if path is not None:
-        _say(f"  python -m fuzz replay {path}")
+        _say(f"  {replay_command(path, found.target)}")
 
 
 _SHOWN = 20

@@ -7,6 +7,7 @@ itself has failed. `told` makes the text of a target's exception fit to be kept 
 
 from __future__ import annotations
 
+import re
 import signal
 import traceback
 from collections.abc import Iterable, Iterator
@@ -39,6 +40,9 @@ __all__ = [
     "wrong_answers",
 ]
 
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+"""What a terminal obeys and does not show, and halves of characters."""
+
 _TEXT = 2_000
 """Characters of an exception's text, or of an answer, that are kept."""
 
@@ -53,7 +57,7 @@ def told(error: BaseException) -> str:
 
 
 def _fit(text: str) -> str:
-    text = text.encode("utf-8", "backslashreplace").decode()
+    text = _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode(), text)
     return text if len(text) <= _TEXT else f"{text[:_TEXT]} ... ({len(text):,} characters)"
 
 

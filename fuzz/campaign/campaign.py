@@ -26,10 +26,10 @@ from reference import believed
 
 from ..engines.engine import Clock
 from ..engines.registry import not_hunted, on_kernels
-from ..findings.baseline import Baseline
+from ..findings.baseline import BadBaseline, Baseline
 from ..findings.statuses import NEW, REGRESSED
 from ..findings.store import Findings
-from ..runs.files import put
+from ..runs.files import free, put
 from ..runs.processes import FROM_OUTSIDE, NO_DISK, ended
 from ..runs.status import CLEAN, HARNESS, NOTHING, ONLY_KNOWN
 from . import ci
@@ -137,7 +137,7 @@ class Campaign:
 
     def _prepare(self) -> None:
         out, result = self.out, self.result
-        baseline = Baseline.load(self._baseline_path)
+        baseline = self._baseline()
         streams = None
         if self._resume:
             self.plan, streams = self._journal.resume()
@@ -154,7 +154,7 @@ class Campaign:
         self._folder.prepare()
         self.findings = Findings(out / "findings", plan.keep, self._now())
         self._history = History(out / "history.sqlite")
-        self._campaign = self._history.begin(result.to_json(), self._now().isoformat(timespec="seconds"))
+        self._campaign = self._begun()
         adopted = self._folder.begin(self._campaign)
         self._checks = checks_of(plan, probed)
         result.unchecked = dict(self._checks.unchecked)
@@ -166,6 +166,34 @@ class Campaign:
         self._triage.verify()
         self._note()
         self._show.began(plan, len(adopted))
+
+    def _baseline(self) -> Baseline:
+        """What is known. A damaged file is moved aside, and the night goes on. Raises BadBaseline for a newer one."""
+        try:
+            return Baseline.load(self._baseline_path)
+        except BadBaseline as error:
+            if error.newer:
+                raise
+            self._move_aside(self._baseline_path, f"{error}; without it every known finding counts as new")
+            return Baseline({})
+
+    def _begun(self) -> int:
+        """This campaign's number in the history. A damaged one is moved aside. Raises BadHistory for a newer one."""
+        began = self._now().isoformat(timespec="seconds")
+        try:
+            return self._history.begin(self.result.to_json(), began)
+        except BadHistory as error:
+            if error.newer:
+                raise
+            self._move_aside(self._history.path, f"{error}; the history begins anew")
+            return self._history.begin(self.result.to_json(), began)
+
+    def _move_aside(self, path: Path, why: str) -> None:
+        aside = free(path.with_name(f"{path.name}.damaged"))
+        path.rename(aside)
+        said = f"{why}; it is kept as {aside}"
+        self.result.warnings.append(said)
+        self._show.said(said)
 
     def _note(self, ended: bool = False) -> None:
         """Keep on disk how far it is, should this process be killed. Raises OSError, BadHistory."""

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from ..runs.plain import in_markdown
+
 __all__ = ["annotated", "junit", "markdown"]
 
 _OPEN = ("new", "regressed")
@@ -135,7 +137,7 @@ def _what(entry: dict[str, Any]) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|").replace("\n", " ")
+    return in_markdown(text)
 
 
 def annotated(summary: dict[str, Any]) -> list[str]:

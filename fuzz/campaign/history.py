@@ -36,7 +36,15 @@ KILLED = "killed: it never said how it ended"
 
 
 class BadHistory(ValueError):
-    """The file is no history, or a newer version's. Says which."""
+    """The file is no history, or a newer version's (`newer`). Says which."""
+
+    newer = False
+
+
+class NewerHistory(BadHistory):
+    """Of a newer version of this tool."""
+
+    newer = True
 
 
 @dataclass
@@ -110,7 +118,7 @@ class History:
             with closing(sqlite3.connect(self.path, timeout=10.0)) as connection, connection:
                 version = connection.execute("pragma user_version").fetchone()[0]
                 if version > _VERSION:
-                    raise BadHistory(f"{self.path} is of a newer version of this tool")
+                    raise NewerHistory(f"{self.path} is of a newer version of this tool")
                 connection.executescript(_SCHEMA)
                 if version == 1:
                     connection.execute("alter table campaigns add column command text not null default ''")

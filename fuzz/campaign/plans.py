@@ -18,6 +18,7 @@ from reference import PROPERTIES
 
 from ..engines.registry import ENGINES, UnknownEngine, engine_of, planned
 from ..findings.keep import Keep
+from ..runs.bounds import TooMuch, read_text
 from ..runs.quantities import bytes_of, seconds_of
 from .plan import CampaignPlan, Variant, without_password
 from .streams import streams_of
@@ -30,6 +31,10 @@ READY = tuple(sorted(path.stem for path in FOLDER.glob("*.toml")))
 """Names of the ready campaigns."""
 
 
+_LARGEST = 1 << 20
+"""Bytes of a plan."""
+
+
 class BadPlan(ValueError):
     """A campaign's file or flags are wrong. Says what was given, what is allowed, and where."""
 
@@ -40,10 +45,10 @@ def ready(name: str) -> CampaignPlan:
     if name not in READY and path.suffix != ".toml":
         raise BadPlan(f"no campaign {name!r}; give one of {', '.join(READY)}, or a file ending in .toml")
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_text(path, _LARGEST))
     except OSError as error:
         raise BadPlan(f"{path}: cannot be read ({error.strerror}); give one of {', '.join(READY)}, or a file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, TooMuch, RecursionError) as error:
         raise BadPlan(f"{path}: not TOML: {error}") from None
     try:
         return _plan(data, CampaignPlan(name=path.stem, engines=planned()))

@@ -171,7 +171,11 @@ def interpret(task: Task, result: TaskResult, says: Says) -> None:
     """Replay what was found on a device in a process that has none, with Triton's interpreter."""
     says.say(task.number, 0, 0)
     result.interpreted = replayed(
-        Path(task.path), timeout=task.seconds, environment=INTERPRETED, beat=lambda: says.say(task.number, 0, 0)
+        Path(task.path),
+        read(Path(task.path)).target,
+        timeout=task.seconds,
+        environment=INTERPRETED,
+        beat=lambda: says.say(task.number, 0, 0),
     )
 
 

@@ -24,6 +24,7 @@ from ..findings.statuses import FIXED, KNOWN
 from ..findings.store import Finding, Findings
 from ..runs.counterexample import write
 from ..runs.replayed import FATAL, NOT_RUN, Replayed
+from ..runs.trust import shipped
 from ..runs.values import Counterexample
 from .executor import Hit, Settled, TaskResult
 from .folder import Folder, forget
@@ -114,7 +115,9 @@ class Triage:
         """Hits that earlier campaigns have left."""
         for path in paths:
             found = unsettled(path)
-            if found is not None:
+            if found is not None and not self._may_run(found.target):
+                self._show.said(f"{path} is left: it names the target {found.target}, which this campaign does not")
+            elif found is not None:
                 self.hit(Hit(signature_of(found), found.message, 0, len(found.operations), str(path)), None)
             else:
                 path.rename(path.with_suffix(".unreadable"))
@@ -124,6 +127,8 @@ class Triage:
         """Have replayed what was found before. Raises OSError."""
         first, make = self._queue.first, self._queue.make
         for id, entry in sorted(self._baseline.entries.items()):
+            if not self._may_run(entry.counterexample.target):
+                continue  # of another target, whose campaign replays it
             path = write(entry.counterexample, self._folder.spool / "baseline" / f"{id}.json")
             first.append(make("verify", None, path=str(path), key=id))
         for id, finding in sorted(self._findings.by_id.items()):
@@ -132,6 +137,10 @@ class Triage:
             ours = finding.signature.target in self._targets and id not in self._baseline.entries
             if ours and finding.status != FIXED and not fatal:
                 first.append(make("verify", None, path=str(finding.path), key=_OWN + id))
+
+    def _may_run(self, target: str) -> bool:
+        """Is it one of ours, or has whoever began this campaign named it?"""
+        return shipped(target) or target in self._targets
 
     def note(self) -> None:
         """Bring the directories of what was hit since the last time up to date. Raises OSError."""

@@ -146,7 +146,7 @@ def _one_case(kernels: str, text: str, dot: str, as_json: bool) -> NoReturn:
     if not text.lstrip().startswith("{"):
         try:
             text = json.dumps(json.loads(Path(text).read_text(encoding="utf-8"))["case"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             usage(f"--case {text}: neither a JSON object nor the file of a finding ({error})")
     try:
         case = Case.from_json(text)

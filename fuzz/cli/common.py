@@ -24,6 +24,7 @@ from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 
 from ..runs.guard import hushed, record_to
+from ..runs.plain import plain
 from ..runs.quantities import bytes_of, seconds_of
 from ..runs.recording import recording
 from ..runs.status import USAGE
@@ -60,7 +61,7 @@ complaints = Console(stderr=True, highlight=False, emoji=False)
 
 def usage(message: str) -> NoReturn:
     """Say what is wrong with the command line, or with a file that it names, and end with 2."""
-    complaints.print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
+    complaints.print(f"[red]error:[/] {escape(plain(message))}", soft_wrap=True)
     raise typer.Exit(USAGE)
 
 

@@ -19,6 +19,7 @@ from ..engines.registry import engine_of
 from ..findings.statuses import NEW, REGRESSED
 from ..findings.store import NOT_REPLAYED, Finding
 from ..runs.status import CLEAN, NOTHING, ONLY_KNOWN
+from ..runs.trust import replay_command
 from ..show.timeline import hard_states
 from .common import complaints, console, lost, show_counterexample, show_engines, trace_line
 
@@ -82,10 +83,10 @@ class Display:
         said = finding.replays if finding.replays == NOT_REPLAYED else f"fails in {finding.replays} replays"
         console.print(f"{what}, {said}:", soft_wrap=True)
         show_counterexample(finding.counterexample, most=_SHOWN)
-        console.print(f"  python -m fuzz replay {finding.path}", style="bold", soft_wrap=True)
+        console.print(f"  {escape(finding.replay)}", style="bold", soft_wrap=True)
         if (harm := finding.harm) is not None:
             console.print(f"  leads to [bold red]{harm.property_id}[/]: {escape(harm.message)}", soft_wrap=True)
-            console.print(f"  python -m fuzz replay {finding.harm_path}", style="bold", soft_wrap=True)
+            console.print(f"  {escape(replay_command(finding.harm_path, harm.target))}", style="bold", soft_wrap=True)
 
     def died(self, died: Died) -> None:
         what = f"{died.task.kind} of {died.task.stream.name}" if died.task.stream is not None else died.task.kind

@@ -24,6 +24,7 @@ from ..explore.store import CannotResume
 from ..runs.files import put
 from ..runs.guard import about, beat
 from ..runs.status import CLEAN, HARNESS
+from ..runs.trust import replay_command
 from ..runs.values import Judging
 from .common import (
     Interruptible,
@@ -241,7 +242,7 @@ def _explored(result: Explored) -> None:
         if found.at == len(found.operations):
             console.print("  [bold red]then, in the drain phase[/]")
         if result.path is not None:
-            console.print(f"  python -m fuzz replay {result.path}", style="bold", soft_wrap=True)
+            console.print(f"  {escape(replay_command(result.path, found.target))}", style="bold", soft_wrap=True)
     if result.complaint:
         console.print(f"[yellow]{escape(result.complaint)}[/]", soft_wrap=True)
     if result.status == CLEAN:

@@ -21,6 +21,7 @@ from ..runs.counterexample import Unreadable, read, write
 from ..runs.guard import about, beat
 from ..runs.perform import Run, perform
 from ..runs.status import CLEAN, NOTHING, VIOLATION
+from ..runs.trust import Untrusted, replay_command, trusted
 from ..runs.values import Counterexample, versions
 from ..show.timeline import Timeline
 from .common import console, duration, factory_of, show_counterexample, usage
@@ -67,7 +68,10 @@ def replay(
         stored = read(file)
     except Unreadable as error:
         usage(str(error))
-    name = target or stored.target
+    try:
+        name = target or trusted(stored.target, file)
+    except Untrusted as error:
+        usage(str(error))
     about(
         {
             "target": name,
@@ -172,4 +176,4 @@ def _shrink_to(path: Path, stored: Counterexample, factory: TargetFactory, name:
     show_counterexample(shrunk.counterexample)
     if not shrunk.finished:
         console.print(f"[yellow]--budget ended the shrinking after {seconds:.0f} s; it may get shorter[/]")
-    console.print(f"  python -m fuzz replay {path}", soft_wrap=True)
+    console.print(f"  {escape(replay_command(path, name))}", soft_wrap=True)

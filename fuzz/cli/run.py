@@ -33,7 +33,7 @@ from ..engines.registry import ENGINES, UnknownEngine, described, engine_of, on_
 from ..findings.baseline import BadBaseline
 from ..runs.files import tried
 from ..runs.status import CLEAN, HARNESS
-from ..show.page import render
+from ..show.page import drawn, render
 from .again import again
 from .common import (
     Interruptible,
@@ -382,7 +382,9 @@ def _render(result: CampaignResult, out: Path) -> None:
     if not result.findings and not result.tally.operations:
         return
     try:
-        render(result.to_json(), [finding.counterexample for finding in result.findings], out / "report.html")
+        found = [finding.counterexample for finding in result.findings]
+        pictures = drawn(found, result.plan.targets)
+        render(result.to_json(), found, out / "report.html", pictures)
     except OSError as error:
         result.complaint = result.complaint or f"cannot write {out / 'report.html'}: {error}"
         result.status = HARNESS if result.status == CLEAN else result.status

@@ -18,6 +18,7 @@ from ..engines.trace import trace as run_checked
 from ..record import Recorder
 from ..runs.guard import about, beat
 from ..runs.status import CLEAN, NOTHING, VIOLATION
+from ..runs.trust import replay_command
 from ..runs.values import Judging
 from ..traces.run_trace import cannot_trace, run_trace
 from .common import (
@@ -151,5 +152,5 @@ def trace(
         raise typer.Exit(CLEAN if report.operations else NOTHING)
     complaints.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
     if (path := keep(found, out)) is not None:
-        complaints.print(f"  python -m fuzz replay {path}", soft_wrap=True)
+        complaints.print(f"  {escape(replay_command(path, found.target))}", soft_wrap=True)
     raise typer.Exit(VIOLATION)

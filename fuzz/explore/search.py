@@ -20,6 +20,7 @@ from properties.target import TargetFactory
 from ..runs.counterexample import write
 from ..runs.perform import perform
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, VIOLATION
+from ..runs.trust import replay_command
 from ..runs.values import Counterexample, Judging, versions
 from .expand import Broken, Expander, Expansion, Task
 from .normal import DIGEST
@@ -110,7 +111,7 @@ class Explored:
                 "property": found.property_id,
                 "message": found.message,
                 "operations": len(found.operations),
-                "replay": f"python -m fuzz replay {self.path}" if self.path else "",
+                "replay": replay_command(self.path, found.target) if self.path else "",
             },
         }
 

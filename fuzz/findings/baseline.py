@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..runs.bounds import read_json, read_text
 from ..runs.counterexample import Unreadable, as_text, parsed
 from ..runs.files import put
 from ..runs.values import Counterexample
@@ -30,7 +31,9 @@ __all__ = ["BadBaseline", "Baseline", "Entry"]
 
 
 class BadBaseline(ValueError):
-    """The file is no baseline. Says which file and what is wrong."""
+    """The file is no baseline, or a newer version's (`newer`). Says which file and what is wrong."""
+
+    newer = False
 
 
 @dataclass(frozen=True)
@@ -111,9 +114,11 @@ class Baseline:
         if not path.exists():
             return cls()
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
+            data = read_json(read_text(path))
             if data["schema"] != 1:
-                raise BadBaseline(f"{path}: schema is {data['schema']!r}; this version reads 1")
+                newer = BadBaseline(f"{path}: schema is {data['schema']!r}; this version reads 1")
+                newer.newer = type(data["schema"]) is int and data["schema"] > 1
+                raise newer
             return cls({entry.signature.id: entry for entry in map(_entry, data["findings"])})
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, BadBaseline):

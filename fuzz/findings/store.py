@@ -29,7 +29,9 @@ from reference import PROPERTIES
 
 from ..runs.counterexample import Unreadable, read, write
 from ..runs.files import put
+from ..runs.plain import in_markdown
 from ..runs.replayed import CLEAN, NOT_RUN, OTHER, SAME, Replayed
+from ..runs.trust import replay_command
 from ..runs.values import Counterexample
 from ..show.timeline import describe
 from .as_test import pytest_text, slug
@@ -87,6 +89,11 @@ class Finding:
         return self.directory / "counterexample.json"
 
     @property
+    def replay(self) -> str:
+        """The command that replays it."""
+        return replay_command(self.path, self.counterexample.target)
+
+    @property
     def harm_path(self) -> Path:
         return self.directory / "harm.json"
 
@@ -101,7 +108,7 @@ class Finding:
             "message": harm.message,
             "operations": len(harm.operations),
             "file": f"{self.directory.name}/{self.harm_path.name}",
-            "replay": f"python -m fuzz replay {self.harm_path}",
+            "replay": replay_command(self.harm_path, harm.target),
         }
 
     @property
@@ -152,7 +159,7 @@ class Finding:
                     "signature": variant.signature.to_json(),
                     "said": str(variant.signature),
                     "file": self.variant_path(variant.signature).relative_to(self.directory.parent).as_posix(),
-                    "replay": f"python -m fuzz replay {self.variant_path(variant.signature)}",
+                    "replay": replay_command(self.variant_path(variant.signature), found.target),
                 }
                 for variant in self.variants
             ],
@@ -162,7 +169,7 @@ class Finding:
             "interpreter": self.interpreter,
             "first_seen": self.first_seen,
             "last_seen": self.last_seen,
-            "replay": f"python -m fuzz replay {self.path}",
+            "replay": self.replay,
         }
 
 
@@ -367,7 +374,7 @@ def _readme(finding: Finding) -> str:
     found, harm = finding.counterexample, finding.leads_to
     statement = " ".join((PROPERTIES[found.property_id].__doc__ or "").split()) if found.property_id else ""
     operations = "\n".join(
-        f"{'>' if number == found.at else ' '} {number + 1:>3}  {describe(operation)}"
+        f"{'>' if number == found.at else ' '} {number + 1:>3}  {describe(operation)}".replace("`", "'")
         for number, operation in enumerate(found.operations[:60])
     )
     if len(found.operations) > 60:
@@ -377,21 +384,22 @@ def _readme(finding: Finding) -> str:
     replays = finding.replays
     told = {"3 of 3": "deterministic", NOT_REPLAYED: NOT_REPLAYED}.get(replays, f"flaky, {replays}")
     return (
-        f"# {found.property_id}: {found.message}\n\n{statement}\n\n"
+        f"# {found.property_id}: {in_markdown(found.message)}\n\n{statement}\n\n"
         f"- status: {finding.status}; hits: {finding.total}; replays: {replays} ({told})\n"
         f"- target `{found.target}`, {found.configuration}\n"
         f"- found by {found.engine} with seed `{found.seed}` in {finding.length_found} operations\n"
         + (f"- found on {found.device}: {finding.interpreter['told']}\n" if finding.interpreter else "")
-        + (f"- leads to {harm['property']}: {harm['message']} (`{harm['replay']}`)\n" if harm else "")
+        + (f"- leads to {harm['property']}: {in_markdown(harm['message'])} (`{harm['replay']}`)\n" if harm else "")
         + f"- first seen {finding.first_seen}, last seen {finding.last_seen}\n"
-        f"- signature: {finding.signature}\n"
+        f"- signature: {in_markdown(str(finding.signature))}\n"
         + "".join(
-            f"- also met as: {variant.signature} (`python -m fuzz replay {finding.variant_path(variant.signature)}`)\n"
+            f"- also met as: {in_markdown(str(variant.signature))} "
+            f"(`{replay_command(finding.variant_path(variant.signature), found.target)}`)\n"
             for variant in finding.variants
         )
         + f"\n```\n{operations}\n```\n\n"
-        f"```\npython -m fuzz replay {finding.path}\n"
-        f"git bisect run python -m fuzz replay --bisect {finding.path}\n```\n"
+        f"```\n{finding.replay}\n"
+        f"git bisect run {replay_command(finding.path, found.target, '--bisect')}\n```\n"
     )
 
 

@@ -5,6 +5,8 @@ counterexample file.
 
 `perform` runs it, `values` has what every room passes on, `counterexample` reads and writes files. `status` has the
 exit statuses, `quantities` times and sizes as people write them, `files` what every writer needs.
+`bounds` says how large a file of somebody else's may be, `plain` makes its text fit to be shown, and `trust` says whose
+targets are imported.
 
 What a target does to its process must not happen to the one whose exit status people act on:
 

@@ -10,12 +10,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from properties.operations import SCHEMA, Configuration, Malformed, decode, encode
+from reference import PROPERTIES
 
+from .bounds import TooMuch, checked, read_json, read_text
 from .files import put
+from .plain import plain
 from .values import Counterexample, Judging
 
 __all__ = ["Unreadable", "as_line", "as_text", "parsed", "read", "write"]
@@ -71,7 +75,9 @@ def as_line(counterexample: Counterexample) -> str:
 def read(path: Path) -> Counterexample:
     """Read a file that `write` made, or that somebody edited. Raises Unreadable."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_text(path)
+    except TooMuch as error:
+        raise Unreadable(f"{path}: {error}; expected a counterexample file") from None
     except OSError as error:
         raise Unreadable(f"{path}: cannot be read ({error.strerror}); expected a counterexample file") from None
     except UnicodeDecodeError as error:
@@ -85,9 +91,11 @@ def parsed(text: str, path: Path) -> Counterexample:
     Raises Unreadable. O(text).
     """
     text = _TRAILING_COMMA.sub(lambda match: match.group(1) or match.group(2), text)
-    text = _joined(text)
     try:
-        data = json.loads(text)
+        text = _joined(text)
+        data = read_json(text)
+    except TooMuch as error:
+        raise Unreadable(f"{path}: {error}; expected a counterexample in JSON") from None
     except json.JSONDecodeError as error:
         cut = " (the file is cut off)" if error.pos >= len(text.rstrip()) else ""
         raise Unreadable(f"{path}:{error.lineno}: {error.msg}{cut}; expected a counterexample in JSON") from None
@@ -108,18 +116,31 @@ def parsed(text: str, path: Path) -> Counterexample:
     if not isinstance(data.get("operations"), list):
         raise Unreadable(f"{path}:{_line_of(text, 'operations')}: expected a list of operations")
     operations = []
-    for item, line in zip(data["operations"], _lines_of_operations(text), strict=False):
+    for number, item in enumerate(data["operations"]):
         try:
             operations.append(decode(item))
         except Malformed as error:
+            line = next(islice(_lines_of_operations(text), number, None))
             raise Unreadable(f"{path}:{line}: {error}") from None
+    try:
+        checked(configuration, operations)
+    except Malformed as error:
+        raise Unreadable(f"{path}:{_line_of(text, 'configuration')}: {error}") from None
+    for name, (kind, expected) in _FIELDS.items():
+        if name in data and not isinstance(data[name], kind):
+            raise Unreadable(f"{path}:{_line_of(text, name)}: {name} is {data[name]!r:.80}; expected {expected}")
+    property_id = data.get("property")
+    if property_id is not None and property_id not in PROPERTIES:
+        raise Unreadable(
+            f"{path}:{_line_of(text, 'property')}: property is {property_id!r:.80}; there are {', '.join(PROPERTIES)}"
+        )
     judging = data.get("judging", {})
     return Counterexample(
         configuration=configuration,
         operations=tuple(operations),
-        target=str(data.get("target", "kvcore")),
-        property_id=data.get("property"),
-        message=str(data.get("message", "")),
+        target=plain(str(data.get("target", "kvcore"))),
+        property_id=property_id,
+        message=plain(str(data.get("message", ""))),
         at=data.get("at"),
         judging=Judging(
             bool(judging.get("outside", False)),
@@ -128,21 +149,32 @@ def parsed(text: str, path: Path) -> Counterexample:
             str(judging.get("keys", "")),
             bool(judging.get("sizes", False)),
         ),
-        engine=str(data.get("engine", "")),
-        seed=str(data.get("seed", "")),
-        device=str(data.get("device", "")),
-        note=str(data.get("note", "")),
-        traceback=str(data.get("traceback", "")),
+        engine=plain(str(data.get("engine", ""))),
+        seed=plain(str(data.get("seed", ""))),
+        device=plain(str(data.get("device", ""))),
+        note=plain(str(data.get("note", ""))),
+        traceback=plain(str(data.get("traceback", ""))),
         policy=dict(data.get("policy", {})),
         versions=dict(data.get("versions", {})),
     )
+
+
+_FIELDS: dict[str, tuple[Any, str]] = {
+    "at": ((int, type(None)), "the number of an operation, or null"),
+    "judging": (dict, "an object with outside, exact and kernels"),
+    "versions": (dict, "an object: a version for each package"),
+    "policy": (dict, "an object: what was believed of the core"),
+    "property": ((str, type(None)), "a property's name, or null"),
+    "target": (str, "a target's name"),
+}
+"""What a field of the head may be, and how that is said."""
 
 
 def _joined(text: str) -> str:
     """JSON Lines as one object, with each operation on its own line as before. Any other text is returned unchanged."""
     head, *lines = text.split("\n")
     try:
-        first = json.loads(head)
+        first = read_json(head)
     except json.JSONDecodeError:
         return text
     if not isinstance(first, dict) or "operations" in first or not lines:

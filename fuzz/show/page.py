@@ -10,7 +10,7 @@ A page loads nothing from outside, and everything that it shows is escaped. It l
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from reference import PROPERTIES, Crash
 
 from ..runs.child import Ended, each
 from ..runs.replayed import FATAL
+from ..runs.trust import shipped
 from ..runs.values import Counterexample
 from .chart import chart, curves, heat, logarithmic, stacks
 from .layout import layout
@@ -76,13 +77,21 @@ def pictured(found: Counterexample, factory: TargetFactory | None = None) -> Pic
     return data, ""
 
 
-def drawn(findings: Sequence[Counterexample]) -> list[Picture]:
+def drawn(findings: Sequence[Counterexample], named: Collection[str] = ()) -> list[Picture]:
     """What `pictured` says of each, in a process of its own, where no target can do any harm. Never raises: a report is
-    written after the work is done, and must not lose it. A second, and the replays."""
-    return [
-        (None, f"No picture: the process that drew it {answer}.") if isinstance(answer, Ended) else answer
-        for answer in each(pictured, findings, seconds=_DRAWING)
-    ]
+    written after the work is done, and must not lose it. named: targets that the user has named; others than those and
+    our own are not imported. A second, and the replays."""
+    may = [shipped(found.target) or found.target in named for found in findings]
+    answers = each(pictured, [found for found, run in zip(findings, may, strict=True) if run], seconds=_DRAWING)
+    made: list[Picture] = []
+    for found, run in zip(findings, may, strict=True):
+        if not run:
+            made.append((None, f"No picture: {found.target} is not imported, since nobody has named it (--target)."))
+            continue
+        answer = next(answers)
+        ended = isinstance(answer, Ended)
+        made.append((None, f"No picture: the process that drew it {answer}.") if ended else answer)  # type: ignore[arg-type]
+    return made
 
 
 _DRAWING = 30.0

@@ -46,7 +46,7 @@ FORKED = Counterexample(
     ),
     "fuzz.zoo:KC-30",
     property_id="ALIASING",
-    message="append to 'c' keeps its tail block 1, which others hold too",
+    message="append to 'c' keeps its tail block 1, which others hold too; others: 'a'",
     at=11,
 )
 """A fork whose tail is written without a copy; before that a shared prefix, and a request that is freed in flight."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
@@ -19,6 +18,9 @@ BUILT_IN = str(Path(__file__).with_name("multi_turn.jsonl"))
 
 FALLBACK = "mooncake"
 """What a file is read as that no format recognizes: its errors are the ones to show."""
+
+MOST_LINE = 64 << 20
+"""Bytes of one line; the file may be as long as it likes."""
 
 _FOLDER = "fuzz.traces.formats"
 
@@ -54,9 +56,11 @@ def read_trace(path: str | Path) -> list[Request]:
     try:
         with open(path, "rb") as raw:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
-            lines: Iterable[bytes] = gzip.GzipFile(fileobj=raw) if packed else raw
-            for line in lines:
+            lines = gzip.GzipFile(fileobj=raw) if packed else raw
+            while line := lines.readline(MOST_LINE + 1):
                 number += 1
+                if len(line) > MOST_LINE:
+                    raise BadLine(f"a line of more than {MOST_LINE:,} bytes", "a request a line")
                 if line.isspace():
                     continue
                 format = format or _detected(line)
@@ -65,6 +69,8 @@ def read_trace(path: str | Path) -> list[Request]:
                     requests.append(request)
     except BadLine as error:
         raise TraceError(path, number, error.found, error.expected) from None
+    except RecursionError:
+        raise TraceError(path, number, "JSON that is nested too deep", "a request a line") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise TraceError(path, number + 1, f"a damaged or cut gzip stream ({error})", "a whole gzip file") from error
     except FileNotFoundError as error:

@@ -74,7 +74,7 @@ class Case:
         """What `to_json` wrote. Raises MalformedCase."""
         try:
             data = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise MalformedCase(f"not JSON: {error}") from None
         if not isinstance(data, dict):
             raise MalformedCase(f"a case is an object, got {text:.80}")

@@ -18,6 +18,9 @@ __all__ = ["check_fields", "decode_as", "decode_tokens", "encode", "encode_token
 
 _K = TypeVar("_K", bound=Kind)
 
+_LONGEST = 1 << 26
+"""Tokens of the longest run that is read: it is short in a file, and long in memory."""
+
 _RUN = 4
 """Shortest stretch of evenly spaced tokens that is written as a run."""
 
@@ -108,7 +111,7 @@ def decode_tokens(data: Any) -> Tokens:
     for item in data:
         if isinstance(item, list):
             first, count, step = item if len(item) == 3 else (*item, 1)
-            if not all(type(number) is int for number in (first, count, step)) or not 0 <= count <= 2**31:
+            if not all(type(number) is int for number in (first, count, step)) or not 0 <= count <= _LONGEST:
                 raise TypeError
             tokens.extend(range(first, first + count * step, step) if step else [first] * count)
         else:
