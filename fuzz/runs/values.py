@@ -70,7 +70,8 @@ class Counterexample:
     property_id: the property that it breaks; None for a scenario that must stay clean.
     at: index of the operation that breaks it; len(operations) for the drain phase.
     device: what it was found on, if that was an accelerator; "" for the CPU. traceback: of the exception that a CRASH
-    is, or the last that its process printed; it tells nothing apart.
+    is, or the last that its process printed; it tells nothing apart. gap: of a recording that ends early, why; it is of
+    no use in another file, and not written there.
     """
 
     configuration: Configuration
@@ -86,6 +87,7 @@ class Counterexample:
     note: str = ""
     traceback: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    gap: str = field(default="", compare=False)
 
 
 _PACKAGES = ("numpy", "xxhash", "hypothesis", "torch", "triton")
