@@ -115,6 +115,7 @@ def replay(
                     "message": result.violation.message if result.violation else None,
                     "at": result.at if result.violation else None,
                     "skipped": skipped,
+                    **({"gap": stored.gap} if stored.gap else {}),
                     "steps": timeline.steps,
                 },
                 indent=2,
@@ -135,6 +136,8 @@ def replay(
         console.print(f"[dim]judged by {escape(_policy(now))}[/]", soft_wrap=True)
     if stored.note and not quiet:
         console.print(escape(stored.note), soft_wrap=True)
+    if stored.gap:
+        console.print(f"[yellow]the recording ends early[/]: {escape(stored.gap)}", soft_wrap=True)
     if skipped:
         console.print(f"[yellow]{skipped} operations skipped[/]: they no longer apply, or the target cannot do them")
     if result.violation is None:

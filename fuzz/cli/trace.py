@@ -17,7 +17,7 @@ from ..engines.tally import Tally
 from ..engines.trace import trace as run_checked
 from ..record import Recorder
 from ..runs.guard import about, beat
-from ..runs.status import CLEAN, NOTHING, VIOLATION
+from ..runs.status import CLEAN, HARNESS, NOTHING, VIOLATION
 from ..runs.trust import replay_command
 from ..runs.values import Judging
 from ..traces.run_trace import cannot_trace, run_trace
@@ -111,6 +111,7 @@ def trace(
         disable=as_json or not console.is_terminal,
         transient=True,
     )
+    recorder: Recorder | None = None
     total = len(requests) if limit is None else min(limit, len(requests))
     with bar:
         task = bar.add_task("", total=total, operations=0)
@@ -134,7 +135,10 @@ def trace(
             found = None
             core: Target = factory(configuration)
             if record is not None:
-                core = Recorder(core, configuration, record, name=target, private=private)
+                recorder = context.with_resource(Recorder(core, configuration, record, name=target, private=private))
+                if recorder.why:
+                    usage(f"--record {record} cannot be written to: {recorder.why}; give another file, or make room")
+                core = recorder
             report = run_trace(requests, core, checks=False, progress=progress, **options)
     assert report is not None
     figures = report.to_json()
@@ -145,10 +149,21 @@ def trace(
         )
     else:
         console.print(f"{trace_line(figures)}{'' if checks else ', no checks'}", soft_wrap=True)
+    if recorder is not None:
+        recorder.close()
+        if recorder.dropped:
+            complaints.print(
+                f"[bold red]{recorder.dropped:,} operations were not recorded[/]: {escape(recorder.why)}",
+                soft_wrap=True,
+            )
+        if not as_json:
+            console.print(f"  python -m fuzz replay {recorder.path}", soft_wrap=True)
     if found is None:
         if not as_json:
             said = f"every property held after each of {report.operations:,} operations" if checks else "not checked"
             console.print(f"[bold green]clean[/]: {said}" if checks else f"[yellow]{said}[/]")
+        if recorder is not None and recorder.dropped:
+            raise typer.Exit(HARNESS)
         raise typer.Exit(CLEAN if report.operations else NOTHING)
     complaints.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
     if (path := keep(found, out)) is not None:

@@ -2,7 +2,8 @@
 
 A file is one JSON object with one operation a line, so that a line can be deleted (a trailing comma is forgiven). It
 replays without Hypothesis, on any target, in any later version: the schema only grows. A recorder writes the same as
-JSON Lines: the head, then the operations. A last line that was cut off when the process died is left out.
+JSON Lines: the head, then the operations. A last line that was cut off when the process died is left out. Where the
+recorder had to drop operations, a line {"dropped": count, "why": text} ends the record.
 """
 
 from __future__ import annotations
@@ -116,7 +117,11 @@ def parsed(text: str, path: Path) -> Counterexample:
     if not isinstance(data.get("operations"), list):
         raise Unreadable(f"{path}:{_line_of(text, 'operations')}: expected a list of operations")
     operations = []
+    gap = ""
     for number, item in enumerate(data["operations"]):
+        if isinstance(item, dict) and "dropped" in item and "op" not in item:
+            gap = f"{item['dropped']!r:.20} or more operations after these were not recorded: {item.get('why')!s:.200}"
+            break  # without them, what follows would be judged wrongly
         try:
             operations.append(decode(item))
         except Malformed as error:
@@ -156,6 +161,7 @@ def parsed(text: str, path: Path) -> Counterexample:
         traceback=plain(str(data.get("traceback", ""))),
         policy=dict(data.get("policy", {})),
         versions=dict(data.get("versions", {})),
+        gap=plain(gap),
     )
 
 

@@ -71,8 +71,9 @@ class Counterexample:
     property_id: the property that it breaks; None for a scenario that must stay clean.
     at: index of the operation that breaks it; len(operations) for the drain phase.
     device: what it was found on, if that was an accelerator; "" for the CPU. traceback: of the exception that a CRASH
-    is, or the last that its process printed; it tells nothing apart. policy: what was believed of the
-    core (`reference.believed`).
+    is, or the last that its process printed; it tells nothing apart. policy: what was believed of the core
+    (`reference.believed`). gap: of a recording that ends early, why; it is of no use in another file, and not written
+    there.
     """
 
     configuration: Configuration
@@ -89,6 +90,7 @@ class Counterexample:
     traceback: str = ""
     policy: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
+    gap: str = field(default="", compare=False)
 
 
 _PACKAGES = ("kvcore", "numpy", "xxhash", "hypothesis", "torch", "triton")

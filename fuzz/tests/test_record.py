@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -40,8 +45,9 @@ def drive(factory: TargetFactory, path: Path, seed: str, *, private: bool = Fals
 def test_what_is_recorded_replays_to_the_same_run(tmp_path: Path, private: bool) -> None:
     seen = set()
     for seed in range(12):
-        session, _ = drive(load("kvcore"), tmp_path / "run.jsonl", f"record/{seed}", private=private)
-        stored = read(tmp_path / "run.jsonl")
+        path = tmp_path / f"{seed}.jsonl"
+        session, _ = drive(load("kvcore"), path, f"record/{seed}", private=private)
+        stored = read(path)
         replayed = perform(load("kvcore"), stored.configuration, stored.operations, Judging(), drain=False)
         assert replayed.violation is None
         assert replayed.session.target.inspect().references == session.target.inspect().references
@@ -126,6 +132,133 @@ def test_from_an_incident_to_a_few_operations(tmp_path: Path) -> None:
     assert "HISTORY" in done.output or "PUBLISH" in done.output
     assert len(read(least).operations) <= 9
     assert read(least).target == "fuzz.tests.test_record:stale"
+
+
+def small(path: Path, *, private: bool = False) -> Recorder:
+    return Recorder(load("kvcore")(Configuration()), Configuration(), path, private=private)
+
+
+def test_each_recorder_has_a_file_of_its_own_and_nothing_that_is_there_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "incident.jsonl"
+    first, second = small(path), small(path)
+    first.allocate("a", (1, 2), (), None)
+    second.allocate("b", (3, 4), (), None)
+    first.free("a")
+    assert (first.path, second.path) == (path, tmp_path / "incident-2.jsonl")
+    assert [operation.op for operation in read(first.path).operations] == ["allocate", "free"]
+    assert read(second.path).operations == (Allocate("b", (3, 4)),)
+
+
+def test_a_name_that_leads_nowhere_is_a_name_that_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "incident.jsonl").symlink_to(tmp_path / "gone" / "incident.jsonl")
+    assert small(tmp_path / "incident.jsonl").path == tmp_path / "incident-2.jsonl"
+
+
+@pytest.mark.parametrize("private", [False, True], ids=["plain", "private"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda core: core.allocate(test_a_bad_line_is_named_by_its_number, (1,), (), None),
+        lambda core: core.allocate("a", None, (), None),
+        lambda core: core.allocate("a", ({},), (), None),
+        lambda core: core.allocate("a", ((7, 2),), (), None),
+        lambda core: core.allocate("a", (10**5000,), (), None),
+        lambda core: core.allocate("a", (1,), (("tenant", "of this engine"),), None),
+        lambda core: core.allocate([], (1,), (), None),
+        lambda core: core.dispatch([("a", "many")]),
+        lambda core: core.dispatch(None),
+        lambda core: core.free({}),
+        lambda core: core.truncate("a", None),
+        lambda core: core.truncate("a", 1, 2, 3),
+        lambda core: core.fork(),
+    ],
+)
+def test_a_call_that_cannot_be_written_reaches_the_core_as_it_was_and_ends_the_record(
+    tmp_path: Path, call: Callable[[Any], Any], private: bool
+) -> None:
+    calls: list[tuple[str, Any, Any]] = []
+
+    class Core:
+        name, capabilities = "core", frozenset[str]()
+
+        def __getattr__(self, name: str) -> Any:
+            return lambda *values, **named: calls.append((name, values, named))
+
+    plain: Any = Core()
+    call(plain)
+    recorder = Recorder(plain, Configuration(), tmp_path / "incident.jsonl", private=private)
+    recorder.free("before")
+    call(recorder)
+    if recorder.dropped == 0:  # with names replaced there may be nothing left that cannot be written
+        assert private
+        return
+    recorder.free("after")
+    recorder.close()
+    assert calls[0] == calls[2]
+    assert [name for name, _, _ in calls[1:]] == ["free", calls[0][0], "free"]
+    assert recorder.dropped == 2
+    stored = read(recorder.path)
+    assert [operation.op for operation in stored.operations] == ["free"]
+    assert stored.gap.startswith("2 or more operations")
+
+
+def test_what_can_be_read_only_once_is_left_to_the_core(tmp_path: Path) -> None:
+    recorder = small(tmp_path / "incident.jsonl")
+    given: Any = iter([1, 2])
+    with suppress(recorder.refusals):
+        recorder.allocate("a", given, (), None)
+    assert recorder.dropped == 1
+
+
+def test_numbers_of_numpy_are_tokens(tmp_path: Path) -> None:
+    class Any_(nano_vllm.CurrentTarget):
+        def allocate(self, *_: object) -> int:
+            return 0
+
+    path = tmp_path / "incident.jsonl"
+    for private in (False, True):
+        path = tmp_path / f"{private}.jsonl"
+        recorder = Recorder(Any_(Configuration(), nano.FIXED), Configuration(), path, private=private)
+        tokens: Any = np.array([70_000, 5, 70_000], dtype=np.int32)
+        recorder.allocate("a", tokens, (), None)
+        (operation,) = read(path).operations
+        assert isinstance(operation, Allocate)
+        assert tuple(operation.tokens) == ((0, 1, 0) if private else (70_000, 5, 70_000))
+
+
+def test_a_closed_recorder_passes_on_and_counts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with small(tmp_path / "incident.jsonl") as recorder:
+        recorder.allocate("a", (1, 2), (), None)
+    recorder.close()
+    assert not caplog.records
+    for request in ("b", "c"):
+        recorder.allocate(request, (1, 2), (), None)
+    assert len(recorder.table("c")) == 1
+    assert (recorder.dropped, recorder.why) == (2, "the recorder was closed")
+    assert len(caplog.records) == 1
+    assert [operation.op for operation in read(recorder.path).operations] == ["allocate"]
+
+
+def test_a_place_that_cannot_be_written_to_stops_no_engine(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    recorder = small(tmp_path / "file" / "incident.jsonl")
+    recorder.allocate("a", (1, 2), (), None)
+    recorder.close()
+    assert recorder.dropped == 1
+    assert recorder.why
+
+
+def test_a_process_that_was_forked_leaves_the_record_alone(tmp_path: Path) -> None:
+    recorder = small(tmp_path / "incident.jsonl")
+    recorder.allocate("a", (1, 2), (), None)
+    child = os.fork()
+    if not child:
+        recorder.free("a")
+        recorder.close()
+        os._exit(recorder.dropped)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    recorder.append("a", (3,))
+    assert [operation.op for operation in read(recorder.path).operations] == ["allocate", "append"]
 
 
 def stale(configuration: Configuration) -> nano_vllm.CurrentTarget:
