@@ -81,6 +81,8 @@ def wrong(target: Any, method: str, value: Any, expected: str) -> Crash:
 def ended(method: str, error: BaseException) -> Crash:
     """The violation that a method has ended in an exception: which, and where in the target's code. The traceback is
     kept beside it."""
+    if isinstance(error, MemoryError):
+        traceback.clear_frames(error.__traceback__)  # what has taken it all is still in its variables
     where = _innermost(error.__traceback__)
     crash = Crash(f"{method} ended in {type(error).__name__}: {told(error)}{where}")
     crash.traceback = _fit("".join(traceback.format_exception(type(error), error, error.__traceback__)[-_FRAMES:]))

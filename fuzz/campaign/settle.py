@@ -77,7 +77,10 @@ def _harm(
     best: Counterexample, found: Counterexample, factory: TargetFactory, seconds: float, beat: Callable[[], None]
 ) -> Counterexample | None:
     """Something worse that it leads to, shrunk, in twice `seconds`."""
-    worse = harm_of(best, found, factory, clock=monotonic, seconds=seconds, beat=beat)
+    try:
+        worse = harm_of(best, found, factory, clock=monotonic, seconds=seconds, beat=beat)
+    except MemoryError:  # the target takes all; what was found is known already
+        worse = None
     if worse is None:
         return None
     shrunk = shrink(worse, factory, clock=monotonic, seconds=seconds, progress=lambda *_: beat()).counterexample

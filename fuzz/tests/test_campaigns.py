@@ -477,8 +477,9 @@ def test_what_was_found_on_a_device_is_replayed_without_one(tmp_path: Path) -> N
 def test_what_a_replay_without_the_device_says(
     outcome: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def told_so(file: Path, *, environment: dict[str, str], **_: Any) -> Replayed:
+    def told_so(file: Path, target: str, *, environment: dict[str, str], **_: Any) -> Replayed:
         assert (environment["TRITON_INTERPRET"], environment["CUDA_VISIBLE_DEVICES"]) == ("1", "")
+        assert target == EARLY.target, "whoever began the campaign has named it"
         return Replayed(outcome, "EXACT fails")
 
     monkeypatch.setattr("fuzz.campaign.settle.replayed", told_so)
