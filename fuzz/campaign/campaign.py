@@ -163,6 +163,7 @@ class Campaign:
         self._triage = Triage(self.findings, baseline, folder, queue, plan.properties, plan.targets, result, self._show)
         self._crashes = Crashes(self._triage, folder, queue, plan.hang, plan.devices, self._show.filed)
         self._triage.adopt(adopted)
+        self._triage.settle_late()
         self._triage.verify()
         self._note()
         self._show.began(plan, len(adopted))

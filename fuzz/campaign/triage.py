@@ -20,8 +20,8 @@ from reference import PROPERTIES, Crash
 
 from ..findings.baseline import Baseline
 from ..findings.signature import Signature, Symptom, signature_of
-from ..findings.statuses import FIXED, KNOWN
-from ..findings.store import Finding, Findings
+from ..findings.statuses import FIXED, KNOWN, NEW
+from ..findings.store import NOT_REPLAYED, Finding, Findings
 from ..runs.counterexample import write
 from ..runs.replayed import FATAL, NOT_RUN, Replayed
 from ..runs.trust import shipped
@@ -122,6 +122,18 @@ class Triage:
             else:
                 path.rename(path.with_suffix(".unreadable"))
                 self._show.said(f"{path} is no counterexample; it is left as {path.stem}.unreadable")
+
+    def settle_late(self) -> None:
+        """What an earlier campaign had no time to shrink or replay is a hit once more: by itself it may be anything, and
+        it is often another way to meet what is known. Raises OSError."""
+        for id, finding in sorted(self._findings.by_id.items()):
+            found = finding.counterexample
+            late = finding.replays == NOT_REPLAYED and not found.message.startswith(FATAL)
+            if late and finding.status == NEW and found.target in self._targets:
+                # On disk first, then gone: if this process is killed between the two, it is there twice, not never.
+                path = write(found, self._folder.hits / f"{found.property_id}-late-{id}.json")
+                self._findings.drop(finding)
+                self.hit(Hit(signature_of(found), found.message, 0, len(found.operations), str(path)), None)
 
     def verify(self) -> None:
         """Have replayed what was found before. Raises OSError."""

@@ -263,6 +263,11 @@ class Findings:
         _note(finding.symptoms, replace(symptom, signature=finding.signature))
         self.write(finding)
 
+    def drop(self, finding: Finding) -> None:
+        """Forget it, and delete its directory."""
+        del self.by_id[finding.signature.id]
+        shutil.rmtree(finding.directory)
+
     def hit(self, finding: Finding, hits: int, seed: str = "") -> None:
         """It was hit so often again. Call `write` afterwards."""
         finding.hits += hits
@@ -298,8 +303,7 @@ class Findings:
                 why = f"the folder has {size:,} bytes, more than {self.keep.disk:,}"
             else:
                 continue
-            shutil.rmtree(finding.directory)
-            del self.by_id[finding.signature.id]
+            self.drop(finding)
             gone.append(f"{finding.directory.name} ({finding.status}): {why}")
         return gone
 

@@ -12,10 +12,10 @@ from fuzz.engines.registry import engine_of
 from fuzz.engines.tally import Tally
 from fuzz.findings.harm import harm_of, rank_of
 from fuzz.findings.signature import Symptom, signature_of
-from fuzz.findings.store import Findings
+from fuzz.findings.store import NOT_REPLAYED, Findings
 from fuzz.runs.perform import perform
 from fuzz.runs.values import Counterexample, Judging
-from fuzz.tests.test_campaigns import NOW, WALK
+from fuzz.tests.test_campaigns import NOW, WALK, night
 from fuzz.zoo import find
 from properties.targets import load
 
@@ -104,3 +104,14 @@ def test_two_bugs_that_change_the_same_text_are_refused() -> None:
 
     with pytest.raises(DoesNotApply):
         load("fuzz.zoo:NV-1+NV-1")
+
+
+def test_what_there_was_no_time_to_settle_is_settled_by_the_next_campaign(tmp_path: Path) -> None:
+    found, _ = hunted("NV-1")
+    findings = Findings(tmp_path / "findings", WALK.keep, NOW)
+    late = replace(found, message="a rare way to meet it")
+    finding = findings.file(Symptom(signature_of(late)), late, late, status="new", replays=NOT_REPLAYED)
+    plan = replace(WALK, targets=("fuzz.zoo:NV-1",), shrink=20.0)
+    night(tmp_path, plan, until=lambda campaign: any(one.replays == "3 of 3" for one in campaign.findings.now()))
+    assert not finding.directory.exists(), "it is what it was shrunk to"
+    assert all(one.replays == "3 of 3" for one in Findings(tmp_path / "findings", WALK.keep, NOW))
