@@ -124,8 +124,8 @@ class Triage:
                 self._show.said(f"{path} is no counterexample; it is left as {path.stem}.unreadable")
 
     def settle_late(self) -> None:
-        """What an earlier campaign had no time to shrink or replay is a hit once more: by itself it may be anything, and
-        it is often another way to meet what is known. Raises OSError."""
+        """What an earlier campaign had no time to shrink or replay is a hit once more: alone it may be anything, and it
+        is often another way to meet what is known. Raises OSError."""
         for id, finding in sorted(self._findings.by_id.items()):
             found = finding.counterexample
             late = finding.replays == NOT_REPLAYED and not found.message.startswith(FATAL)
