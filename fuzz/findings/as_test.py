@@ -25,8 +25,10 @@ def pytest_text(found: Counterexample, name: str) -> str:
     statement = " ".join((PROPERTIES[found.property_id].__doc__ or "").split()) if found.property_id else ""
     judging = found.judging
     head = textwrap.fill(f"{found.property_id}: {found.message}. {statement}", 110)
+    # A message may come from anybody: in it is nothing that ends a docstring.
+    told = f"{head}\n\nFound by {found.engine or 'hand'}, seed {found.seed or 'none'}.".replace('"""', "'''")
     return (
-        f'r"""{head}\n\nFound by {found.engine or "hand"}, seed {found.seed or "none"}.\n"""\n\n'
+        f'r"""{told}\n"""\n\n'
         f"{arrays}"
         "from fuzz.runs.perform import Judging, perform\n"
         f"from properties.operations import {', '.join(kinds)}\n"

@@ -20,6 +20,7 @@ from fuzz.campaign.outcome import CampaignResult
 from fuzz.campaign.plan import CampaignPlan
 from fuzz.campaign.plans import READY, BadPlan, known_keys, plan_of, ready
 from fuzz.campaign.streams import streams_of
+from fuzz.findings.as_test import pytest_text
 from fuzz.findings.baseline import BadBaseline, Baseline
 from fuzz.findings.keep import Keep
 from fuzz.findings.signature import Symptom, akin, divergence, signature_of, symptom_of
@@ -28,6 +29,7 @@ from fuzz.findings.store import Finding, Findings
 from fuzz.runs.counterexample import read
 from fuzz.runs.values import Counterexample
 from fuzz.show.page import render
+from fuzz.tools.pictures import EARLY
 from properties.operations import Allocate, Complete, Configuration, Dispatch, Free, Lookup, Operation
 from properties.state_coverage import STATES
 from reference import PROPERTIES
@@ -473,3 +475,12 @@ def test_the_report_page_finds_what_it_reads(tmp_path: Path) -> None:
     for entry in summary["findings"]:
         assert {"signature", "status", "hits", "replays", "directory"} <= set(entry)
     assert STATES == ("free", "cached", "active", "shared", "published")
+
+
+def test_a_message_cannot_end_the_docstring_of_the_test_that_is_made_of_it() -> None:
+    import ast
+
+    evil = replace(EARLY, message='"""\nimport os\nos.abort()\n"""', seed='""""', engine='"""')
+    tree = ast.parse(pytest_text(evil, "OWNERSHIP-1"))
+    assert not [node for node in tree.body if isinstance(node, ast.Import)]
+    assert ast.get_docstring(tree)
