@@ -16,6 +16,7 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
+from .runs.foreign import printed
 from .runs.guard import Ending, watched
 from .runs.processes import ourselves
 from .runs.status import INTERRUPTED, VIOLATION
@@ -51,7 +52,7 @@ def guarded(arguments: Sequence[str]) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(printed(text), file=sys.stderr, flush=True)
 
 
 def _found(ending: Ending) -> None:
@@ -96,11 +97,11 @@ def _found(ending: Ending) -> None:
         return
     for number, operation in list(enumerate(found.operations))[-_SHOWN:]:
         print(f"  {number + 1:>2}  {describe(operation)}")
-    print(f"{found.property_id}: {found.message}")
+    print(printed(f"{found.property_id}: {found.message}"))
     if found.note:
-        print(found.note)
+        print(printed(found.note))
     if path is not None:
-        _say(f"  {replay_command(path, found.target)}")
+        _say(f"  {replay_command(path, found)}")
 
 
 _SHOWN = 20

@@ -7,10 +7,12 @@ itself has failed. `told` makes the text of a target's exception fit to be kept 
 
 from __future__ import annotations
 
+import importlib
 import re
 import signal
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import fields
 from operator import index
 from pathlib import Path
 from types import TracebackType
@@ -19,20 +21,28 @@ from typing import Any, cast
 from reference import Crash, Policy, Violation
 
 from .configuration import Configuration
-from .target import Capability, Inspection, StepView, Target, TargetFactory
+from .coverage import require_possible
+from .target import Capability, Claim, Counts, Found, Inspection, StepArrays, StepView, Target, TargetFactory
 
 __all__ = [
+    "ARRAYS",
     "BLOCKS",
+    "COPIES",
     "FOUND",
     "KIND",
     "TOKENS",
     "UNMADE",
     "VIEW",
+    "are_pairs",
+    "called",
+    "cloned",
+    "counted",
     "counts",
     "ended",
     "made",
     "no_target",
     "note_interrupts",
+    "noticed",
     "told",
     "users_own",
     "whole",
@@ -69,13 +79,25 @@ def shown(value: Any) -> str:
         text = f"(it cannot be shown: {type(error).__name__})"
     text = _fit(text)
     kind = type(value).__name__
-    return text if value is None or kind in ("bool", "int") else f"{kind} {text[:120]}"
+    if value is None or kind in ("bool", "int"):
+        return text
+    if len(text) <= _SHOWN:
+        return f"{kind} {text}"
+    # Never a part of a list: how long that is differs from run to run, and messages of one bug shall be alike.
+    return f"{kind} of {len(value)} entries" if isinstance(value, (list, tuple, dict)) else f"a {kind}"
 
 
-def wrong(target: Any, method: str, value: Any, expected: str) -> Crash:
-    """The violation that a method has returned what it may not."""
-    name = getattr(target, "name", "") or type(target).__name__
-    return Crash(f"{name}: {method} returned {shown(value)}; expected {expected}")
+_SHOWN = 120
+"""Characters of a value that are shown."""
+
+
+def wrong(target: Any, method: str, value: Any, expected: str, part: str = "") -> Crash:
+    """The violation that a method has returned what it may not. part: which of what it has returned `value` is."""
+    return Crash(f"{_name(target)}: {method} returned {part}{part and ' '}{shown(value)}; expected {expected}")
+
+
+def _name(target: Any) -> str:
+    return str(getattr(target, "name", "") or type(target).__name__)
 
 
 def ended(method: str, error: BaseException) -> Crash:
@@ -83,10 +105,17 @@ def ended(method: str, error: BaseException) -> Crash:
     kept beside it."""
     if isinstance(error, MemoryError):
         traceback.clear_frames(error.__traceback__)  # what has taken it all is still in its variables
-    where = _innermost(error.__traceback__)
-    crash = Crash(f"{method} ended in {type(error).__name__}: {told(error)}{where}")
+    text, where = told(error), _innermost(error.__traceback__)
+    crash = Crash(f"{method} ended in {type(error).__name__}: {text}{where if text else where.lstrip()}")
     crash.traceback = _fit("".join(traceback.format_exception(type(error), error, error.__traceback__)[-_FRAMES:]))
     return crash
+
+
+def called(target: Any, look: Callable[..., Any]) -> str:
+    """What the protocol calls this method of the target's, whatever it is called there. O(methods)."""
+    own = (name for name in (*_ALWAYS, *(name for names in _WITH.values() for name in names)))
+    known = next((name for name in own if getattr(target, name, None) == look), "")
+    return known or getattr(look, "__name__", type(look).__name__)
 
 
 _FRAMES = 12
@@ -96,15 +125,23 @@ _FRAMES = 12
 def _innermost(at: TracebackType | None) -> str:
     """The file, the line and the function that an exception comes from; "" if it comes from no code of a target's."""
     found = ""
+    at = at.tb_next if at is not None else None  # the first is the caller, who has caught it
     while at is not None:
         code = at.tb_frame.f_code
-        if code.co_filename != _SESSION:
+        if code.co_filename not in _OURS and not code.co_filename.startswith("<frozen"):
             found = f" (at {Path(code.co_filename).name}:{at.tb_lineno} in {code.co_name})"
         at = at.tb_next
     return found
 
 
-_SESSION = str(Path(__file__).with_name("session.py"))
+_OURS = frozenset(
+    {
+        *(str(Path(__file__).with_name(name)) for name in ("session.py", "boundary.py")),
+        str(Path(__file__).parent / "targets" / "__init__.py"),
+        str(importlib.__file__),
+    }
+)
+"""Files that a target is called or imported from."""
 
 
 def whole(target: Any, method: str, value: Any, expected: str) -> int:
@@ -115,7 +152,9 @@ def whole(target: Any, method: str, value: Any, expected: str) -> int:
         raise wrong(target, method, value, expected)
     try:
         return index(value)
-    except TypeError:
+    except BaseException as error:
+        if users_own(error):
+            raise
         raise wrong(target, method, value, expected) from None
 
 
@@ -125,35 +164,60 @@ UNMADE = "the factory"
 BLOCKS = "a list of ints, the request's blocks, that the core will not change later"
 TOKENS = "an int, the hit tokens (0 with admission by the step)"
 VIEW = "a StepView, with the handle that complete gets"
-FOUND = "a Found, with the hit tokens"
+COPIES = "pairs of ints, (source, destination) blocks"
+ARRAYS = "a function that returns the StepArrays, since BATCH is claimed"
+PADDED = "a function of rows and sequences that returns the StepArrays filled up, since PADDING is claimed"
+FOUND = "a Found, with an int, the hit tokens"
 KIND = 'a str, the reason of the refusal: "OutOfBlocks", ...'
 
+See = Callable[..., Any]
+"""`Session.see`: calls a method of the target with values. Raises Crash for whatever that raises."""
 
-def wrong_answers(target: Target, requests: Iterable[str], view: StepView | None) -> Iterator[Crash]:
-    """What is wrong with what the target shows now, of all that it can show. view: of its last step. O(all of it)."""
-    for request in requests:
-        table = target.table(request)
+
+def wrong_answers(
+    target: Target,
+    see: See,
+    can: Collection[Capability],
+    live: Collection[str],
+    named: Collection[str],
+    last: StepView | Found | None,
+) -> Iterator[Crash]:
+    """What is wrong with what the target shows now, of all that it can show.
+
+    live: requests. named: those that the last operation is about, live or not. last: what the last step or lookup has
+    returned. O(all of it)."""
+    for request in dict.fromkeys((*live, *named)):
+        try:
+            table = see(target.table, request)
+        except Crash:
+            if request in live:
+                raise
+            continue
         if type(table) is not list or not _ints(table):
             yield wrong(target, f"table({request!r})", table, BLOCKS)
-    if view is not None:
-        yield from _wrong_view(target, view)
-    can = target.capabilities
+    if isinstance(last, Found):
+        if not (last.blocks is None or (_sequence(last.blocks) and _ints(last.blocks))):
+            yield wrong(target, "lookup", last.blocks, "a list of ints, or None", "blocks")
+    elif last is not None:
+        yield from _wrong_view(target, see, last, Capability.BATCH in can)
     if Capability.INSPECT in can:
-        try:
-            counts(target, target.counts())
-        except Crash as crash:
-            yield crash
-        every = range(target.policy.num_blocks)
-        states = target.states(every)
-        if len(states) != len(every) or not all(isinstance(one, tuple) and len(one) == 2 for one in states):
-            yield wrong(target, "states", states, "(reference count, published) of each block that was asked for")
-        inspection = target.inspect()
-        if not isinstance(inspection, Inspection):
-            yield wrong(target, "inspect", inspection, "an Inspection")
-        elif not len(inspection.references) == len(inspection.published) == len(every):
-            yield wrong(target, "inspect", inspection, f"{len(every)} references and published flags")
-    if Capability.CONTENTS in can and not isinstance(contents := target.contents(), dict):
-        yield wrong(target, "contents", contents, "a dict: for each published block, its Claim")
+        yield from _wrong_inspection(target, see)
+    if Capability.CONTENTS in can:
+        contents = see(target.contents)
+        if not isinstance(contents, dict) or not _ints(contents):
+            yield wrong(target, "contents", contents, "a dict: for each published block, its Claim")
+        else:
+            yield from (
+                wrong(target, "contents", claim, _CLAIM, "for a block")
+                for claim in contents.values()
+                if _no_claim(claim)
+            )
+    if Capability.COUNTERS in can:
+        counted(target, see(target.counters))
+    if Capability.FOOTPRINT in can and type(size := see(target.footprint)) is not int:
+        yield wrong(target, "footprint", size, "an int, how much the core holds")
+    if Capability.KEYS in can and not (isinstance(keys := see(target.keys), dict) and _ints(keys)):
+        yield wrong(target, "keys", keys, "a dict: for each published block, its key")
 
 
 def counts(target: Target, value: Any) -> tuple[int, int, int]:
@@ -163,23 +227,88 @@ def counts(target: Target, value: Any) -> tuple[int, int, int]:
     return value
 
 
-def _wrong_view(target: Target, view: StepView) -> Iterator[Crash]:
-    if not isinstance(view.starts, (list, tuple)) or not _ints(view.starts):
-        yield wrong(target, "dispatch", view.starts, "as starts: ints, the first position of each request")
-    pairs = isinstance(view.copies, (list, tuple)) and all(
-        isinstance(one, tuple) and len(one) == 2 and _ints(one) for one in view.copies
+def counted(target: Target, value: Any) -> Counts:
+    """`value` as what `counters` has to return. Raises Crash."""
+    if not isinstance(value, tuple) or len(value) != len(Counts._fields):
+        raise wrong(target, "counters", value, "a Counts")
+    if not all(one is None or type(one) is int for one in value):
+        raise wrong(target, "counters", value, "a Counts of ints, None for what the core does not count")
+    return Counts(*value)
+
+
+def noticed(target: Target, value: Any) -> dict[str, int]:
+    """`value`, if it is what `noticed` has to return. Raises Crash."""
+    if not isinstance(value, dict) or not _ints(value.values()):
+        raise wrong(target, "noticed", value, "a dict: for each event, an int, how often")
+    return value
+
+
+def cloned(target: Target, value: Any) -> Target:
+    """`value`, if it may be a clone. Raises Crash."""
+    if value is None or value is target:
+        raise wrong(target, "clone", value, "another target in the same state")
+    return cast(Target, value)
+
+
+def are_pairs(value: Any) -> bool:
+    """Are these pairs of ints, in a list or a tuple?"""
+    return _sequence(value) and all(isinstance(one, tuple) and len(one) == 2 and _ints(one) for one in value)
+
+
+def _wrong_view(target: Target, see: See, view: StepView, batches: bool) -> Iterator[Crash]:
+    if not _sequence(view.starts) or not _ints(view.starts):
+        yield wrong(target, "dispatch", view.starts, "ints, the first position of each request", "starts")
+    if not are_pairs(view.copies):
+        yield wrong(target, "dispatch", view.copies, COPIES, "copies")
+    if not batches:
+        return
+    arrays = see(view.arrays)
+    for name in (entry.name for entry in fields(StepArrays)):
+        value: Any = getattr(arrays, name, None)
+        rows = value if name == "tables" else [value]
+        if not _sequence(rows) or not all(_sequence(row) and _ints(row) for row in rows):
+            lists = "lists of ints" if name == "tables" else "a plain list of ints"
+            yield wrong(target, "dispatch", value, lists, f"arrays with {name}")
+
+
+def _wrong_inspection(target: Target, see: See) -> Iterator[Crash]:
+    counts(target, see(target.counts))
+    blocks = target.policy.num_blocks
+    states = see(target.states, range(blocks))
+    if not _sequence(states) or not all(isinstance(one, tuple) and len(one) == 2 for one in states):
+        yield wrong(target, "states", states, "a list: (reference count, published) of each block that was asked for")
+    elif len(states) != blocks:
+        yield Crash(f"{_name(target)}: states returned {len(states)} entries, and was asked for {blocks} blocks")
+    shown = see(target.inspect)
+    if not isinstance(shown, Inspection):
+        yield wrong(target, "inspect", shown, "an Inspection")
+        return
+    for name in ("references", "published", "free", "cached"):
+        value: Any = getattr(shown, name)
+        flags = name == "published"
+        if value is None and name in ("free", "cached"):
+            continue
+        if not isinstance(value, list) or not (flags or _ints(value)):
+            yield wrong(target, "inspect", value, f"a list of {'bools' if flags else 'ints'}", name)
+        elif name in ("references", "published") and len(value) != blocks:
+            yield Crash(f"{_name(target)}: inspect returned {len(value)} {name}; there are {blocks} blocks")
+    if not isinstance(shown.tables, dict) or not all(type(table) is list for table in shown.tables.values()):
+        yield wrong(target, "inspect", shown.tables, "a dict: for each live request, a list of ints", "tables")
+    elif shown.lengths and (not isinstance(shown.lengths, dict) or set(shown.lengths) != set(shown.tables)):
+        yield wrong(target, "inspect", shown.lengths, "a dict: for each live request, three ints", "lengths")
+
+
+_CLAIM = "a Claim: the tokens' int32 bytes, after a Claim or a namespace"
+
+
+def _no_claim(claim: Any) -> bool:
+    return not (
+        isinstance(claim, Claim) and isinstance(claim.tokens, bytes) and isinstance(claim.before, (Claim, tuple))
     )
-    if not pairs:
-        yield wrong(target, "dispatch", view.copies, "as copies: pairs of ints, source and destination block")
-    if view.arrays is not None:
-        arrays = view.arrays()
-        for name in ("tables", "context_lengths", "cu_seqlens", "packed_rows", "row_sequences", "positions", "slots"):
-            value = getattr(arrays, name, None)
-            flat: Any = value
-            if name == "tables" and isinstance(value, (list, tuple)):
-                flat = [one for row in value for one in row]
-            if not isinstance(flat, (list, tuple)) or not _ints(flat):
-                yield wrong(target, "dispatch", value, f"as {name} of its arrays: a plain list of ints")
+
+
+def _sequence(value: Any) -> bool:
+    return isinstance(value, (list, tuple))
 
 
 def _ints(values: Any) -> bool:
@@ -212,8 +341,19 @@ def no_target(value: Any) -> str:
     if value is None:
         return "None; expected a target (did it forget to return?)"
     kind = type(value).__name__
+    try:
+        return _lacking(value, kind)
+    except BaseException as error:  # a property of its own
+        if users_own(error):
+            raise
+        return f"a {kind}, and {ended('reading its attributes', error).message}"
+
+
+def _lacking(value: Any, kind: str) -> str:
     if not isinstance(getattr(value, "policy", None), Policy):
         return f"a {kind} whose policy is {shown(getattr(value, 'policy', None))}; expected a reference.Policy"
+    if not hasattr(value, "name"):
+        return f"a {kind} without a name; expected a str"
     capabilities = getattr(value, "capabilities", None)
     if not isinstance(capabilities, (set, frozenset)) or not all(isinstance(one, Capability) for one in capabilities):
         return f"a {kind} whose capabilities are {shown(capabilities)}; expected a frozenset of Capability"
@@ -226,6 +366,10 @@ def no_target(value: Any) -> str:
         lacking = [name for name in names if not _written(value, name)]
         if capability in capabilities and lacking:
             return f"a {kind} that claims {capability.name} and does not write {', '.join(lacking)}"
+    try:
+        require_possible(value.name, frozenset(capabilities), value.policy)
+    except ValueError as error:
+        return f"a {kind} that cannot be: {error}"
     return ""
 
 
@@ -247,8 +391,8 @@ def made(factory: TargetFactory, configuration: Configuration) -> Target:
         if users_own(error):
             raise
         return cast(Target, Unmade(configuration, ended(UNMADE, error)))
-    wrong = no_target(target)
-    return cast(Target, Unmade(configuration, Crash(f"{UNMADE} returned {wrong}"))) if wrong else target
+    why = no_target(target)
+    return cast(Target, Unmade(configuration, Crash(f"{UNMADE} returned {why}"))) if why else target
 
 
 class Unmade:

@@ -1,20 +1,29 @@
 """How much an object holds: the entries of all containers that it reaches, and pieces of its buffers.
 
 For cores in Python. The modules and classes of the roots' packages are looked into, too, since a cache may hang there
-(`functools.cache`, a dictionary of a class). The standard library, numpy, torch and this harness are not.
+(`functools.cache`, a dictionary of a class). This harness is not, nor numpy and torch; of the standard library only
+what holds things for others is. Who imported a module is nobody's state: pytest's loader knows the whole run.
 """
 
 from __future__ import annotations
 
+import builtins
 import gc
 import sys
 from collections import deque
-from types import FunctionType, ModuleType
+from types import FrameType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
 __all__ = ["entries"]
 
-_OTHERS = frozenset({*sys.stdlib_module_names, "numpy", "torch", "properties", "reference", "fuzz"})
+_HARNESS = frozenset({"properties", "reference", "fuzz"})
+_OTHERS = frozenset({*sys.stdlib_module_names, *_HARNESS, "numpy", "torch"})
+_HOLDERS = frozenset(
+    {"builtins", "collections", "functools", "weakref", "_weakref", "types", "array", "queue", "_queue", "_thread"}
+)
+"""Modules of the standard library whose objects hold what others put there."""
+
+_NOBODYS = (FrameType, TracebackType)
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 _PIECE = 64
 """Bytes of a buffer that count as one entry."""
@@ -59,11 +68,16 @@ def _bytes(one: Any) -> int:
 
 def _counts(one: Any, homes: set[str]) -> bool:
     kind = type(one)
-    if kind in (int, float, bool, type(None)):
+    if kind in (int, float, bool, type(None)) or one is builtins.__dict__:
         return False
     if isinstance(one, ModuleType):
         return one.__name__.partition(".")[0] in homes
     if isinstance(one, type | FunctionType):
         return _home(one) in homes
+    home = _home(kind)
+    if home in homes:
+        return True
     # An adapter's own method may be the core's callback; what the adapter holds is not the core's.
-    return _home(kind) in homes or _home(kind) not in ("properties", "reference", "fuzz")
+    if home in _HARNESS or isinstance(one, _NOBODYS) or hasattr(kind, "exec_module"):
+        return False
+    return home in _HOLDERS or home not in sys.stdlib_module_names

@@ -18,7 +18,7 @@ counted. Nothing here depends on the target's policy: the judge knows it.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
@@ -28,7 +28,7 @@ from reference.refusals import MATCH_MISMATCH, NO_ROOM, OUT_OF_BLOCKS
 
 from . import boundary
 from .coverage import require_possible
-from .laws import AtWalks, Bookkeeping, Counting, Growing, Internals, Law
+from .laws import AtWalks, Bookkeeping, Counting, Growing, Internals, Law, Padding
 from .operations import (
     OPERATIONS,
     UNKNOWN,
@@ -47,7 +47,7 @@ from .operations import (
     Truncate,
     for_every_kind,
 )
-from .target import Capability, Found, StepArrays, StepView, Target
+from .target import Capability, Found, Pad, StepArrays, StepView, Target
 
 __all__ = ["Outcome", "Session", "watched"]
 
@@ -90,7 +90,7 @@ class Session:
 
     applied: operations done or refused. skipped: reasons and how often. refused: error names and how often.
     kinds: operations applied by kind. changed: blocks whose references or publication the last operation changed.
-    step: the step that it dispatched, its copies and its arrays.
+    step: the step that it dispatched, its copies, its arrays and what makes them larger.
     """
 
     def __init__(
@@ -107,12 +107,12 @@ class Session:
         self.target = target
         self.judge = Judge(target.policy, exact=exact)
         self.capabilities = target.capabilities.difference(_INSIDE if outside else (), *(law.excludes for law in laws))
-        own = (Bookkeeping(contents_every), Internals(check_every), Counting(walk_every), Growing())
+        own = (Bookkeeping(contents_every), Internals(check_every), Counting(walk_every), Growing(), Padding())
         every: tuple[Law, ...] = (*own, *laws)
         self.laws = [law for law in every if law.needs <= self.capabilities]
         require_possible(target.name, self.capabilities, target.policy)
         self.changed: Sequence[int] = ()
-        self.step: tuple[Step, Sequence[tuple[int, int]], StepArrays] | None = None
+        self.step: tuple[Step, Sequence[tuple[int, int]], StepArrays, Pad | None] | None = None
         self.walk_every = walk_every
         self._since_walk = 0
         self.applied = 0
@@ -121,7 +121,7 @@ class Session:
         self.kinds: defaultdict[str, int] = defaultdict(int)
         self.steps: dict[int, tuple[Step, Any]] = {}
         self._completed: deque[int] = deque()
-        self._view: StepView | None = None
+        self._last: StepView | Found | None = None
         self._matches: dict[str, tuple[Tokens, Namespace, Any]] = {}
         self._refusals = target.refusals
         self._skips: dict[type, str] = {
@@ -178,8 +178,7 @@ class Session:
         except Violation:
             raise
         except Exception as error:
-            if (wrong := self._wrong_answer(error)) is not None:
-                raise wrong from error
+            self._blame(error, operation.requests())
             raise
         return outcome
 
@@ -196,7 +195,7 @@ class Session:
         skipped) and all laws but the session's own. O(state)."""
         other = Session.__new__(Session)
         vars(other).update(vars(self))
-        other.target = self.target.clone()
+        other.target = boundary.cloned(self.target, self.see(self.target.clone))
         other.judge, steps = self.judge.clone()
         other.laws = [law.fresh() for law in self.laws if isinstance(law, (Bookkeeping, Internals))]
         other.changed, other.step = (), None
@@ -204,7 +203,7 @@ class Session:
         other.applied = 0
         other.skipped, other.refused, other.kinds = (defaultdict(int) for _ in range(3))
         other.steps = {
-            number: (steps[id(step)], other.target.same_step(handle))
+            number: (steps[id(step)], self.see(other.target.same_step, handle))
             for number, (step, handle) in self.steps.items()
             if not step.done
         }
@@ -221,8 +220,18 @@ class Session:
         self.judge.walk()
         if self.judge.findings:
             self._charge()
-        for law in self.laws:
-            law.walk(self, operations)
+        try:
+            for law in self.laws:
+                law.walk(self, operations)
+        except Violation:
+            raise
+        except Exception as error:
+            self._blame(error)
+            raise
+
+    def noticed(self) -> dict[str, int]:
+        """What the target has noticed. Raises Crash."""
+        return boundary.noticed(self.target, self.see(self.target.noticed))
 
     def drain(self, apply: Callable[[Operation], Any] | None = None) -> None:
         """The second phase: stop adding, finish everything, and demand that every block is back.
@@ -274,9 +283,12 @@ class Session:
         found, refusal = self._call(operation, due, self.target.lookup, tokens, namespace)
         if refusal:
             return refusal
-        if type(found) is not Found or type(found.tokens) is not int:
+        if not isinstance(found, Found):
             raise boundary.wrong(self.target, "lookup", found, boundary.FOUND)
-        self.judge.after_lookup(due, found.tokens, found.blocks)
+        self._last, hit_tokens = found, found.tokens
+        if type(hit_tokens) is not int:
+            hit_tokens = boundary.whole(self.target, "lookup", hit_tokens, boundary.FOUND)
+        self.judge.after_lookup(due, hit_tokens, found.blocks)
         if operation.match is not None:
             self._matches[operation.match] = (tokens, namespace, found.handle)
         return _DONE
@@ -338,15 +350,22 @@ class Session:
             if refusal.detail in NO_ROOM:
                 self.judge.no_room(due)
             return refusal
-        if type(view) is not StepView:
+        if not isinstance(view, StepView):
             raise boundary.wrong(self.target, "dispatch", view, boundary.VIEW)
-        self._view = view
+        self._last = view
+        if view.copies and not boundary.are_pairs(view.copies):
+            raise boundary.wrong(self.target, "dispatch", view.copies, boundary.COPIES, "copies")
         tables = self._tables(due.tables[: len(view.starts)]) if due.tables else ()
-        arrays = self.see(view.arrays) if self._batches and view.arrays is not None else None
+        arrays = None
+        if self._batches:
+            arrays = self.see(view.arrays) if callable(view.arrays) else None
+            if not isinstance(arrays, StepArrays):
+                what = arrays if callable(view.arrays) else view.arrays
+                raise boundary.wrong(self.target, "dispatch", what, boundary.ARRAYS, "arrays")
         step = self.judge.after_dispatch(due, view.starts, tables, view.copies, arrays)
         self.steps[operation.step] = (step, view.handle)
         if arrays is not None:
-            self.step = (step, view.copies, arrays)
+            self.step = (step, view.copies, arrays, view.padded)
         return _DONE
 
     def _complete(self, operation: Complete) -> Outcome:
@@ -416,8 +435,10 @@ class Session:
         except self._refusals as error:
             try:
                 kind = self.target.kind(error)
-            except Exception:  # it is no refusal after all
-                raise boundary.ended(act.__name__, error) from error
+            except BaseException as another:  # it is no refusal after all
+                if boundary.users_own(another):
+                    raise
+                raise boundary.ended(operation.op, error) from error
             if kind != expected and not (due.may_refuse and kind in NO_ROOM):
                 if type(kind) is not str:
                     raise boundary.wrong(self.target, "kind", kind, boundary.KIND) from error
@@ -427,7 +448,7 @@ class Session:
             # SystemExit and KeyboardInterrupt, too: in this process only the target raises them.
             if boundary.users_own(error):
                 raise
-            raise boundary.ended(act.__name__, error) from error
+            raise boundary.ended(operation.op, error) from error
         if expected is not None:
             self._accepted(operation, expected)
         return result, None
@@ -439,7 +460,7 @@ class Session:
         except BaseException as error:
             if boundary.users_own(error):
                 raise
-            raise boundary.ended(look.__name__, error) from error
+            raise boundary.ended(boundary.called(self.target, look), error) from error
 
     def _tables(self, requests: Sequence[str]) -> Sequence[list[int]]:
         return [self._table(request) for request in requests]
@@ -455,12 +476,11 @@ class Session:
             raise boundary.wrong(self.target, f"table({request!r})", table, again)
         return table
 
-    def _wrong_answer(self, error: Exception) -> Exception | None:
-        """Something has gone wrong in the harness. What the target has shown may be to blame: then, what that is."""
-        try:
-            return next(boundary.wrong_answers(self.target, list(self.judge.sequences), self._view), None)
-        except Exception as another:  # it cannot even be looked at
-            return boundary.ended("what it shows", another)
+    def _blame(self, error: Exception, requests: Collection[str] = ()) -> None:
+        """Something has gone wrong in the harness. Raises Crash if what the target has shown is to blame."""
+        live, last = self.judge.sequences.keys(), self._last
+        for crash in boundary.wrong_answers(self.target, self.see, self.capabilities, live, requests, last):
+            raise crash from error
 
     def _wrong_refusal(self, kind: str, expected: str | None, error: Exception) -> None:
         if kind == OUT_OF_BLOCKS and expected in NO_ROOM and Capability.ERRORS not in self.capabilities:

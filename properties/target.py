@@ -27,6 +27,7 @@ __all__ = [
     "Numbers",
     "Refused",
     "Renaming",
+    "Pad",
     "StepArrays",
     "StepView",
     "Target",
@@ -47,6 +48,7 @@ class Capability(Enum):
     NAMESPACES = "namespaces"
     HASH = "the hash's width can be chosen"
     BATCH = "a step shows tables, slots, positions and packed rows"
+    PADDING = "a step's arrays can be filled up to fixed sizes, for CUDA graphs"
     REFUSES = "invalid operations are refused"
     ERRORS = "each kind of invalid operation has its own error"
     INSPECT = "reference counts and published blocks can be read"
@@ -102,13 +104,15 @@ class StepView:
     """A dispatched step. arrays: its metadata as plain lists, made when asked for; None without BATCH.
 
     copies: (source, destination) blocks. starts: with admission by "step", for each request that the step admitted, the
-    first position that it computes; requests that did not fit, at the end of the work, have none.
+    first position that it computes; requests that did not fit, at the end of the work, have none. padded: the same
+    arrays filled up to so many rows and sequences, as a captured graph would read them; None without PADDING.
     """
 
     handle: Any
     copies: Sequence[tuple[int, int]] = ()
     arrays: Callable[[], StepArrays] | None = None
     starts: Sequence[int] = ()
+    padded: Pad | None = None
 
 
 @dataclass(slots=True)
@@ -126,6 +130,10 @@ class StepArrays:
     row_sequences: Sequence[int]
     positions: Sequence[int]
     slots: Sequence[int]
+
+
+Pad = Callable[[int, int], StepArrays]
+"""Rows and sequences, at least as many as the step has; its arrays filled up to so many."""
 
 
 class Counts(NamedTuple):

@@ -12,6 +12,7 @@ Imports: nothing.
 
 from . import events, refusals
 from .attention import attention
+from .batch import padding_faults
 from .counted import Counted
 from .due import Due
 from .histories import Histories
@@ -37,6 +38,7 @@ __all__ = [
     "Step",
     "attention",
     "events",
+    "padding_faults",
     "refusals",
     *_verdicts,
     "believed",

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from .sequence import Step
 
-__all__ = ["StepArrays", "step_array_faults"]
+__all__ = ["StepArrays", "padding_faults", "step_array_faults"]
 
 
 class StepArrays(Protocol):
@@ -88,4 +88,34 @@ def step_array_faults(step: Step, arrays: StepArrays, block_size: int) -> list[s
                 )
             position = stop
         row = after
+    return faults
+
+
+def padding_faults(arrays: StepArrays, padded: StepArrays, rows: int, sequences: int) -> list[str]:
+    """What is wrong with arrays that were filled up by so many rows and sequences: one sentence for each fault.
+
+    What is added writes nothing (slot -1), reads nothing (context length 0, blocks -1) and belongs to nobody (-1).
+    O(arrays)."""
+    faults: list[str] = []
+    room = f"filled up by {rows} rows and {sequences} sequences"
+    for name, before, after, added, filler in (
+        ("context_lengths", arrays.context_lengths, padded.context_lengths, sequences, 0),
+        ("cu_seqlens", arrays.cu_seqlens, padded.cu_seqlens, sequences, arrays.cu_seqlens[-1]),
+        ("packed_rows", arrays.packed_rows, padded.packed_rows, rows, -1),
+        ("row_sequences", arrays.row_sequences, padded.row_sequences, rows, -1),
+        ("slots", arrays.slots, padded.slots, rows, -1),
+    ):
+        if after != [*before, *[filler] * added]:
+            faults.append(f"{room}, {name} are {list(after)[-32:]}, not {[*before, *[filler] * added][-32:]}")
+    plain, shown = [*arrays.tables, *[[]] * sequences], padded.tables
+    if len(shown) != len(plain) or any(
+        table[: len(own)] != own or table.count(-1) < len(table) - len(own) + own.count(-1)
+        for own, table in zip(plain, shown, strict=True)
+    ):
+        faults.append(f"{room}, the block tables are {[list(table) for table in shown]}")
+    count = len(arrays.positions)
+    if padded.positions[:count] != arrays.positions or len(padded.positions) != count + rows:  # of any value
+        faults.append(
+            f"{room}, positions are {list(padded.positions)[-32:]}, not {list(arrays.positions)[-32:]} and more"
+        )
     return faults

@@ -80,7 +80,9 @@ class Isolation(Violation):
 
 
 class Aliasing(Violation):
-    """A write never changes what another holder of the block reads: it is copied first."""
+    """A write goes only to blocks that its sequence holds, and never changes what another holder of one reads: a shared
+    block is copied first.
+    """
 
 
 class Lifetime(Violation):

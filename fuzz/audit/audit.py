@@ -11,6 +11,7 @@ findings somewhere between engine and table. It then says that the harness faile
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import multiprocessing
@@ -24,7 +25,7 @@ from typing import Any
 
 from properties.target import TargetFactory
 
-from ..engines.attention import first_failure
+from ..engines.bench import Bench, first_failure
 from ..engines.engine import Assignment
 from ..engines.registry import audited, engine_of
 from ..engines.swarm import WalkEngine
@@ -160,9 +161,13 @@ def _search(
     return None
 
 
+_bench = functools.cache(Bench)
+"""One for all trials of this process: to import torch takes longer than most of them."""
+
+
 def _hunt_cases(bug: Bug, seed: str, key: str, plan: Plan) -> Trial:
     began = perf_counter()
-    found, tried = first_failure(f"fuzz.zoo:{bug.id}", seed, plan.cases)
+    found, tried = first_failure(_bench(), f"fuzz.zoo:{bug.id}", seed, plan.cases)
     trial = Trial(bug.id, "cases", seed, key, tried, perf_counter() - began)
     if found is None:
         return trial

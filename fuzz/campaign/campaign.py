@@ -17,34 +17,36 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Protocol
 
 from properties.coverage import KERNELS
-from reference import believed
+from reference import PROPERTIES, believed
 
 from ..engines.engine import Clock
 from ..engines.registry import not_hunted, on_kernels
-from ..findings.baseline import BadBaseline, Baseline
+from ..findings.baseline import Baseline, DamagedBaseline
 from ..findings.statuses import NEW, REGRESSED
 from ..findings.store import Findings
-from ..runs.files import free, put
+from ..runs.files import put, set_aside
 from ..runs.processes import FROM_OUTSIDE, NO_DISK, ended
 from ..runs.status import CLEAN, HARNESS, NOTHING, ONLY_KNOWN
+from ..runs.trust import distrusted
 from . import ci
 from .checks import checks_of
 from .crashes import Crashes
 from .executor import Done, Executor, ExecutorLost, Making
 from .folder import Folder, taken
-from .history import BadHistory, History
+from .history import BadHistory, DamagedHistory, History
 from .journal import Journal
 from .outcome import CampaignResult, Figures
 from .pace import Pace
 from .plan import CampaignPlan
 from .probe import Probed, probe
 from .queue import Queue
-from .streams import Streams, streams_of
+from .streams import Streams, outside_of, streams_of
 from .tasks import Died, Task
 from .triage import KINDS, Tells, Triage
 
@@ -149,8 +151,6 @@ class Campaign:
         }
         plan = self.plan = replace(plan, targets=tuple(one for one in plan.targets if one not in result.unrun))
         self._streams = Streams(streams_of(plan), plan.round)
-        if streams is not None:
-            self._streams.go_on(streams)
         self._folder.prepare()
         self.findings = Findings(out / "findings", plan.keep, self._now())
         self._history = History(out / "history.sqlite")
@@ -158,9 +158,16 @@ class Campaign:
         adopted = self._folder.begin(self._campaign)
         self._checks = checks_of(plan, probed)
         result.unchecked = dict(self._checks.unchecked)
+        if len(plan.properties) < len(PROPERTIES):  # an episode ends at those that do not count, too
+            self._streams.add(outside_of(plan, self._checks.inspected))
+        if streams is not None:
+            self._streams.go_on(streams)
         self._queue = Queue(self._folder.hits)
         folder, queue = self._folder, self._queue
-        self._triage = Triage(self.findings, baseline, folder, queue, plan.properties, plan.targets, result, self._show)
+        strange = partial(distrusted, targets=plan.targets, kernels=(plan.kernels,))
+        self._triage = Triage(
+            self.findings, baseline, folder, queue, plan.properties, plan.targets, strange, result, self._show
+        )
         self._crashes = Crashes(self._triage, folder, queue, plan.hang, plan.devices, self._show.filed)
         self._triage.adopt(adopted)
         self._triage.settle_late()
@@ -172,9 +179,7 @@ class Campaign:
         """What is known. A damaged file is moved aside, and the night goes on. Raises BadBaseline for a newer one."""
         try:
             return Baseline.load(self._baseline_path)
-        except BadBaseline as error:
-            if error.newer:
-                raise
+        except DamagedBaseline as error:
             self._move_aside(self._baseline_path, f"{error}; without it every known finding counts as new")
             return Baseline({})
 
@@ -183,16 +188,12 @@ class Campaign:
         began = self._now().isoformat(timespec="seconds")
         try:
             return self._history.begin(self.result.to_json(), began)
-        except BadHistory as error:
-            if error.newer:
-                raise
+        except DamagedHistory as error:
             self._move_aside(self._history.path, f"{error}; the history begins anew")
             return self._history.begin(self.result.to_json(), began)
 
     def _move_aside(self, path: Path, why: str) -> None:
-        aside = free(path.with_name(f"{path.name}.damaged"))
-        path.rename(aside)
-        said = f"{why}; it is kept as {aside}"
+        said = f"{why}; it is kept as {set_aside(path)}"
         self.result.warnings.append(said)
         self._show.said(said)
 
@@ -222,7 +223,7 @@ class Campaign:
         for name, reason in not_hunted(ran).items():
             result.unchecked.setdefault(name, reason)
         if not on_kernels(ran):
-            due = bool(plan.kernels) and on_kernels(name for name, share in plan.engines.items() if share > 0)
+            due = on_kernels(self._streams.waiting)
             late = "the run ended before the kernels had their turn; give a larger --budget"
             for name in KERNELS:
                 result.unchecked.setdefault(
@@ -294,7 +295,10 @@ class Campaign:
         if seconds and not self._goes_on and self._hunting(now):
             self._goes_on = True
             left = self._pace.ends_within(seconds, now)
-            self._show.said(f"worse may lie behind it: hunting goes on for {left:.0f} s (--go-on 0 ends it here)")
+            outside = outside_of(self.plan, self._checks.inspected)
+            self._streams.add(outside)
+            also = ", from outside too" if outside else ""
+            self._show.said(f"worse may lie behind it: hunting goes on for {left:.0f} s{also} (--go-on 0 ends it here)")
         return not self._goes_on
 
     def _open_findings(self) -> int:
@@ -303,9 +307,15 @@ class Campaign:
     def _open(self, now: float) -> bool:
         """Is there anything left to do?"""
         lost = self._queue.lost
-        if self._queue.first or self._crashes.waiting or any(task.kind != "hunt" for task in lost):
+        if self._settles(now) or self._crashes.waiting or any(task.kind != "hunt" for task in lost):
             return self._pace.settling(now)
         return self._hunting(now) or (now < self._pace.end and bool(lost))
+
+    def _settles(self, now: float) -> bool:
+        """Is there something to settle, and not only what looks like something else while a run waits to end?"""
+        first = self._queue.first
+        ending = self._goes_on and not self._pace.hunting(now)
+        return bool(first) and not (ending and self._triage.alike(first[0]))
 
     def _hunting(self, now: float) -> bool:
         return self._streams.open and self._pace.hunting(now)
@@ -348,7 +358,7 @@ class Campaign:
         if room and self._pace.settling(now):
             if self._crashes.waiting:
                 task = self._crashes.next()
-            elif queue.first or (queue.rest and hunting):
+            elif self._settles(now) or (queue.rest and hunting):
                 task = (queue.first or queue.rest).pop(0)
                 task = replace(task, seconds=self._pace.seconds(task, now))
         self._settled_last = task is not None

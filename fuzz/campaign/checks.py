@@ -18,11 +18,13 @@ __all__ = ["Checks", "checks_of"]
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """capabilities: of any of the sessions. unchecked: by property, why none of them checks it."""
+    """capabilities: of any of the sessions. unchecked: by property, why none of them checks it. inspected: targets into
+    which a session may look."""
 
     capabilities: frozenset[Capability]
     policies: list[Policy]
     unchecked: dict[str, str]
+    inspected: frozenset[str] = frozenset()
 
 
 def checks_of(plan: CampaignPlan, probed: Mapping[str, Probed]) -> Checks:
@@ -43,4 +45,5 @@ def checks_of(plan: CampaignPlan, probed: Mapping[str, Probed]) -> Checks:
     first = reasons[0] if reasons else {}
     nowhere = {name: reason for name, reason in first.items() if all(name in each for each in reasons)}
     nowhere = {**not_hunted(engines), **nowhere}
-    return Checks(capabilities, policies, {name: nowhere[name] for name in PROPERTIES if name in nowhere})
+    inspected = frozenset(target for target in plan.targets if probed[target].inside != probed[target].outside)
+    return Checks(capabilities, policies, {name: nowhere[name] for name in PROPERTIES if name in nowhere}, inspected)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from ..runs.plain import in_markdown
+from ..runs.foreign import code, in_markdown, visible
 
 __all__ = ["annotated", "junit", "markdown"]
 
@@ -94,27 +94,30 @@ def markdown(summary: dict[str, Any]) -> str:
     if summary.get("in_process"):
         where = "in one process"
     lines = [
-        f"## Campaign {summary['name']}: {summary['verdict']}",
+        f"## Campaign {in_markdown(summary['name'])}: {in_markdown(summary['verdict'])}",
         "",
         f"{summary['operations']:,} checked operations in {summary['seconds']:.0f} s ({rate:,.0f}/s) {where}; "
-        f"seed `{summary['seed']}`, exit status {summary['status']}.",
+        f"seed {code(summary['seed'])}, exit status {summary['status']}.",
         "",
     ]
     if summary["complaint"]:
-        lines += [f"**{_cell(summary['complaint'])}**", ""]
+        lines += [f"**{in_markdown(summary['complaint'])}**", ""]
     if summary["findings"]:
         lines += [
             "| status | property | what | hits | replays | operations | replay |",
             "|---|---|---|---|---|---|---|",
         ]
         lines += [
-            f"| {entry['status']} | {entry['property']} | {_cell(_what(entry))} | {entry['hits']:,} | "
-            f"{entry['replays']} | {entry['operations']} | `{entry['replay']}` |"
+            f"| {entry['status']} | {entry['property']} | {in_markdown(_what(entry))} | {entry['hits']:,} | "
+            f"{entry['replays']} | {entry['operations']} | {code(entry['replay'])} |"
             for entry in summary["findings"]
         ]
         lines.append("")
     if summary["fixed"]:
-        lines += ["Fixed, as their operations run clean now: " + ", ".join(_cell(one) for one in summary["fixed"]), ""]
+        lines += [
+            "Fixed, as their operations run clean now: " + ", ".join(in_markdown(one) for one in summary["fixed"]),
+            "",
+        ]
     lines += ["| engine | checked operations | a second and worker |", "|---|---|---|"]
     lines += [
         f"| {engine} | {row['operations']:,} | {row['operations_per_second'] or 0:,} |"
@@ -136,10 +139,6 @@ def _what(entry: dict[str, Any]) -> str:
     )
 
 
-def _cell(text: str) -> str:
-    return in_markdown(text)
-
-
 def annotated(summary: dict[str, Any]) -> list[str]:
     """Lines for GitHub's log, one a signature: an error for what is new or regressed, else a warning."""
     lines = []
@@ -154,6 +153,7 @@ def annotated(summary: dict[str, Any]) -> list[str]:
 
 
 def _escaped(text: str, more: str = "") -> str:
+    text = visible(text)
     for character in "%\r\n" + more:
         text = text.replace(character, f"%{ord(character):02X}")
     return text

@@ -23,6 +23,7 @@ from typing import Any
 from reference import PROPERTIES
 
 from ..runs.counterexample import read
+from ..runs.foreign import in_markdown
 from ..runs.processes import ourselves
 from ..runs.values import Counterexample
 from ..show.page import environment
@@ -222,7 +223,7 @@ def keep(result: Comparison, out: Path, folder: Path) -> dict[str, Path]:
 
 def markdown(result: Comparison, links: Callable[[str], str] = lambda file: "") -> str:
     """The table in Markdown: a row a property, a column a core. links: where a violated cell's file is, or ""."""
-    head = ["property", *(f"{column.name}" for column in result.columns)]
+    head = ["property", *(in_markdown(column.name) for column in result.columns)]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for name in PROPERTIES:
         row = [name]
@@ -242,7 +243,9 @@ def markdown(result: Comparison, links: Callable[[str], str] = lambda file: "") 
     speed = " --speed" if any(column.speed for column in result.columns) else ""
     lines += ["", f"`{command} --budget {result.budget} --seed {result.seed}{speed}`"]
     lines.append("– : the core has no such thing, or has decided otherwise (its policy).")
-    lines += [f"\n{column.name}: {column.missing}" for column in result.columns if column.missing]
+    lines += [
+        f"\n{in_markdown(column.name)}: {in_markdown(column.missing)}" for column in result.columns if column.missing
+    ]
     return "\n".join(lines)
 
 

@@ -60,7 +60,8 @@ class Settled:
 @dataclass(slots=True)
 class TaskResult:
     """What came of a task. following: the first unit that was not done. interpreted: what became of a replay without
-    the device. error: a traceback, if the harness failed. warnings: sentences about what it had to do without."""
+    the device. fails: which property a replay broke, "" for none; shows: the signature of that. error: a traceback, if
+    the harness failed. warnings: sentences about what it had to do without."""
 
     task: Task
     tally: Tally = field(default_factory=Tally)
@@ -69,6 +70,7 @@ class TaskResult:
     settled: Settled | None = None
     interpreted: Replayed | None = None
     fails: str | None = None
+    shows: Signature | None = None
     exhausted: bool = False
     seconds: float = 0.0
     cpu: float = 0.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["BadHistory", "Campaign", "History", "bars"]
+__all__ = ["BadHistory", "Campaign", "DamagedHistory", "History", "bars"]
 
 _SCHEMA = """
 create table if not exists campaigns (
@@ -36,15 +36,11 @@ KILLED = "killed: it never said how it ended"
 
 
 class BadHistory(ValueError):
-    """The file is no history, or a newer version's (`newer`). Says which."""
-
-    newer = False
+    """The file is no history, or a newer version's. Says which."""
 
 
-class NewerHistory(BadHistory):
-    """Of a newer version of this tool."""
-
-    newer = True
+class DamagedHistory(BadHistory):
+    """It is no history of any version, or SQLite cannot read it any more."""
 
 
 @dataclass
@@ -118,7 +114,7 @@ class History:
             with closing(sqlite3.connect(self.path, timeout=10.0)) as connection, connection:
                 version = connection.execute("pragma user_version").fetchone()[0]
                 if version > _VERSION:
-                    raise NewerHistory(f"{self.path} is of a newer version of this tool")
+                    raise BadHistory(f"{self.path} is of a newer version of this tool")
                 connection.executescript(_SCHEMA)
                 if version == 1:
                     connection.execute("alter table campaigns add column command text not null default ''")
@@ -129,7 +125,7 @@ class History:
             if isinstance(error, sqlite3.OperationalError):
                 # A full disk, or a folder that cannot be written: for the caller like any other file.
                 raise OSError(f"{self.path}: {error}") from error
-            raise BadHistory(f"{self.path} is no history of campaigns: {error}") from error
+            raise DamagedHistory(f"{self.path} is no history of campaigns: {error}") from error
 
     def begin(self, summary: dict[str, Any], began: str, version: str = "") -> int:
         """Note that a campaign has begun; those that were still running were killed. Raises OSError, BadHistory."""

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
 
+from properties.attention.interpret import NotInterpreted
 from properties.target import TargetFactory
 from properties.targets import load
 
 from ..engines.engine import Assignment, with_violation
 from ..engines.registry import engine_of
 from ..findings.signature import Signature, signature_of
+from ..runs.believe import as_believed
 from ..runs.counterexample import write
 from ..runs.perform import LONG, perform
 from ..runs.processes import THREADS_LEFT
@@ -27,7 +29,7 @@ from .spool import Says
 from .tasks import Stream, Task
 from .threads import Threads
 
-__all__ = ["Hunter"]
+__all__ = ["Hunter", "strictly"]
 
 _KEPT = 4
 """Hits of one kind that a process writes down in full; after that the 16th, the 64th, ..."""
@@ -55,7 +57,12 @@ class Hunter:
         assert stream is not None
         factory = factory or load(stream.target)
         if stream.judging.kernels:
-            kernel_laws(stream.judging.kernels)  # imports torch and Triton, which is not hunting
+            try:
+                kernel_laws(stream.judging.kernels)  # imports torch and Triton, which is not hunting
+            except NotInterpreted as error:  # of a target that takes Triton only once it runs
+                result.warnings.append(f"{stream.name} is left alone from here on: {error}")
+                result.exhausted = True
+                return
         last = task.first + task.count
 
         def begin(unit: int) -> None:
@@ -120,17 +127,18 @@ class Hunter:
         count, key = self.seen.get(loose, (0, loose))
         path, inline, error = "", None, ""
         if count < _KEPT or count + 1 in _LATER:
+            found = as_believed(found, factory)
             place = Path(task.folder) / f"{found.property_id}-{task.number}-{unit}.json"
             try:
                 path = str(write(found, place))
             except OSError as failure:
                 inline, error = found, str(failure)
-            key = _strictly(found, factory)
+            key = strictly(found, factory)
         self.seen[loose] = (count + 1, key)
         return Hit(key, found.message, unit, operations, path, inline, error)
 
 
-def _strictly(found: Counterexample, factory: TargetFactory) -> Signature:
+def strictly(found: Counterexample, factory: TargetFactory) -> Signature:
     """Its signature where everything is compared after every operation, so that the one at fault is named. If it does
     not fail again, or is very long, as it was found."""
     if len(found.operations) > LONG:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ..runs.bounds import json_of, text_of
 from ..runs.files import put
 from .plan import CampaignPlan
 
@@ -25,7 +26,7 @@ class NothingToResume(Exception):
 def journal_of(out: Path) -> dict[str, Any]:
     """How far the campaign in `out` was when it was cut short; "plan" is what it was to do. Raises NothingToResume."""
     try:
-        journal = json.loads((out / "campaign.json").read_text(encoding="utf-8"))
+        journal = json_of(text_of(out / "campaign.json"))
         if not journal["ended"]:
             return dict(journal)
     except (OSError, ValueError, KeyError, TypeError):

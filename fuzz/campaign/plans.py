@@ -18,7 +18,7 @@ from reference import PROPERTIES
 
 from ..engines.registry import ENGINES, UnknownEngine, engine_of, planned
 from ..findings.keep import Keep
-from ..runs.bounds import TooMuch, read_text
+from ..runs import bounds
 from ..runs.quantities import bytes_of, seconds_of
 from .plan import CampaignPlan, Variant, without_password
 from .streams import streams_of
@@ -45,10 +45,14 @@ def ready(name: str) -> CampaignPlan:
     if name not in READY and path.suffix != ".toml":
         raise BadPlan(f"no campaign {name!r}; give one of {', '.join(READY)}, or a file ending in .toml")
     try:
-        data = tomllib.loads(read_text(path, _LARGEST))
+        data = tomllib.loads(bounds.text_of(path, bounds.PLAN))
+    except bounds.TooMuch as error:
+        raise BadPlan(f"{path}: {error}") from None
+    except RecursionError:
+        raise BadPlan(f"{path}: nested too deep; a plan's tables are {_DEEP} deep") from None
     except OSError as error:
         raise BadPlan(f"{path}: cannot be read ({error.strerror}); give one of {', '.join(READY)}, or a file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, TooMuch, RecursionError) as error:
+    except ValueError as error:  # of Python's, too, for an integer of thousands of digits
         raise BadPlan(f"{path}: not TOML: {error}") from None
     try:
         return _plan(data, CampaignPlan(name=path.stem, engines=planned()))
@@ -131,9 +135,23 @@ def _part(key: str, value: Any) -> float:
 
 
 def _number(key: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise BadPlan(f"{key} = {value!r} is not a whole number from 0 on")
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= _MOST:
+        raise BadPlan(f"{key} = {value!r:.80} is not a whole number from 0 on, to {_MOST:,}")
     return value
+
+
+_MOST = 10**9
+"""More of anything that a plan counts is a slip of the keyboard."""
+
+_DEEP = 2
+
+
+def _workers(key: str, value: Any) -> int:
+    """Each is a process of some 100 MB."""
+    number = _number(key, value)
+    if number > bounds.WORKERS:
+        raise BadPlan(f"{key} = {number:,}; allowed are {bounds.WORKERS:,}")
+    return number
 
 
 def _texts(key: str, value: Any) -> tuple[str, ...]:
@@ -166,8 +184,8 @@ def engines_of(key: str, value: Any) -> dict[str, float]:
             engine_of(name)
         except UnknownEngine as error:
             raise BadPlan(f"{key}: {error}") from None
-        if not isinstance(share, int | float) or isinstance(share, bool) or share < 0:
-            raise BadPlan(f"{key}: {name} = {share!r} is not a number from 0 on")
+        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= _MOST:
+            raise BadPlan(f"{key}: {name} = {share!r:.80} is not a number from 0 on, to {_MOST:,}")
     return {name: float(share) for name, share in value.items()}
 
 
@@ -189,8 +207,8 @@ def _table(kind: type[Any], key: str, value: Any) -> Any:
                 raise BadPlan(f"{key}.{name} = {given!r} is not {expected}")
             values[name] = given
         else:
-            if not isinstance(given, int | float) or isinstance(given, bool) or given < 0:
-                raise BadPlan(f"{key}.{name} = {given!r} is not a number from 0 on")
+            if not isinstance(given, int | float) or isinstance(given, bool) or not 0 <= given <= _MOST:
+                raise BadPlan(f"{key}.{name} = {given!r:.80} is not a number from 0 on, to {_MOST:,}")
             values[name] = int(given) if isinstance(default, int) else float(given)
     return kind(**values)
 
@@ -205,6 +223,10 @@ def _configurations(key: str, value: Any) -> tuple[Variant, ...]:
     for variant in found:
         if variant.max_blocks < 1 or variant.max_block_size < 1:
             raise BadPlan(f"{key}: {variant.name} needs max_blocks and max_block_size of at least 1")
+        try:
+            bounds.pool_within(variant.max_blocks, variant.max_block_size)
+        except bounds.TooMuch as error:
+            raise BadPlan(f"{key}: {variant.name}: {error}") from None
     return found
 
 
@@ -216,7 +238,7 @@ _KEYS: dict[str, Any] = {
     "configurations": _configurations,
     "budget": _time,
     "seed": _text,
-    "workers": _number,
+    "workers": _workers,
     "devices": _texts,
     "kernels": _text,
     "profile": _one_of("nightly", "soak"),

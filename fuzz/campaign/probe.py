@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from properties.attention.interpret import hindrance
 from properties.boundary import ended, no_target
 from properties.operations import REUSES, Configuration
 from properties.target import Capability
@@ -26,13 +27,15 @@ _SECONDS = 120.0
 @dataclass(frozen=True, slots=True)
 class Probed:
     """inside, outside: what a session can do that looks into the core, or does not. policy: with the usual
-    configuration. policies: with each kind of reuse. error: why there is none of this; then the rest is empty.
+    configuration. policies: with each kind of reuse. hindrance: why kernels cannot be interpreted beside it (see
+    `properties.attention.interpret`); "" if they can. error: why there is none of this; then the rest is empty.
     unknown: there is no such target at all."""
 
     inside: frozenset[Capability] = frozenset()
     outside: frozenset[Capability] = frozenset()
     policy: Policy | None = None
     policies: tuple[Policy, ...] = ()
+    hindrance: str = ""
     error: str = ""
     unknown: bool = False
 
@@ -63,4 +66,5 @@ def _probe(name: str) -> Probed:
         Judging(outside=True).session(factory, Configuration()).capabilities,
         inside.judge.policy,
         tuple(Judging().session(factory, Configuration(reuse=reuse)).judge.policy for reuse in REUSES),
+        hindrance(),
     )

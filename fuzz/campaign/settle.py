@@ -18,12 +18,16 @@ from properties.operations import Operation
 from properties.session import Outcome
 from properties.target import TargetFactory
 from properties.targets import load
-from reference import Release, believed
+from reference import Release
 
+from ..engines.engine import with_violation
 from ..findings.harm import harm_of, rank_of
+from ..findings.places import places_of
 from ..findings.shrink import shrink, slipped
 from ..findings.signature import Symptom, signature_of, symptom_of
+from ..runs.believe import as_believed, had
 from ..runs.counterexample import read
+from ..runs.foreign import visible
 from ..runs.forked import Deaths, forked
 from ..runs.isolated import INTERPRETED, replayed
 from ..runs.perform import LONG, Run, perform
@@ -33,7 +37,7 @@ from .executor import REPLAYS, Settled, TaskResult
 from .spool import Says
 from .tasks import Task
 
-__all__ = ["interpret", "reduce", "settle", "settle_task", "shortened", "verify"]
+__all__ = ["interpret", "plainest", "reduce", "settle", "settle_task", "shortened", "verify"]
 
 
 def settle_task(task: Task, result: TaskResult, says: Says) -> None:
@@ -55,7 +59,7 @@ def settle(
     if original == REPLAYS and seconds > 0:
         shrunk = shrink(found, factory, clock=monotonic, seconds=seconds, progress=lambda *_: beat())
         beat()
-        smaller = _plainest(shrunk.counterexample, factory)
+        smaller = plainest(shrunk.counterexample, factory)
         count = _replays(smaller, factory, strict=True)
         if count == REPLAYS:
             best, finished = smaller, shrunk.finished
@@ -64,7 +68,9 @@ def settle(
     beat()
     symptom = Symptom(signature_of(best))
     if best is not found:
-        symptom = symptom_of(best, end=slipped(best, factory, clock=monotonic), shrunk=finished)
+        end = slipped(best, factory, clock=monotonic)
+        beat()
+        symptom = symptom_of(best, end=end, shrunk=finished, places=places_of(best, factory))
     beat()
     state, best = _state(best, factory)
     harm = None
@@ -97,7 +103,7 @@ def _replays(found: Counterexample, factory: TargetFactory, strict: bool) -> int
     return count
 
 
-def _plainest(found: Counterexample, factory: TargetFactory) -> Counterexample:
+def plainest(found: Counterexample, factory: TargetFactory) -> Counterexample:
     """Under the plainest class of configuration that it fails alike under: shrinking may have had no time for it."""
     for change in ({"reuse": "last_block", "caching": True}, {"reuse": "last_block"}, {"caching": True}):
         configuration = replace(found.configuration, **change)
@@ -152,7 +158,7 @@ def _state(found: Counterexample, factory: TargetFactory) -> tuple[str, Countere
         console.print(f"({skipped} operations before these)")
     timeline.finish(console, violation, run.at - skipped)
     console.print(f"{violation.id}: {violation.message}" if violation is not None else "clean in this replay")
-    return text.getvalue(), replace(found, policy=believed(run.session.target.policy))
+    return visible(text.getvalue()), as_believed(found, factory)
 
 
 _HARM = 2.0
@@ -163,22 +169,29 @@ _SHOWN = 40
 
 
 def verify(task: Task, result: TaskResult, says: Says) -> None:
-    """Which property the file's operations break now; "" for none."""
+    """Which property the file's operations break now; "" for none. And the signature that they have now: messages
+    change, the target's and ours, and one bug shall not be two for that."""
     says.say(task.number, 0, 0)
     stored = read(Path(task.path))
     run = perform(load(stored.target), stored.configuration, stored.operations, stored.judging, strict=True)
     result.fails = run.violation.id if run.violation is not None else ""
+    if run.violation is not None:
+        configuration = had(stored.configuration, run.session.judge.policy)
+        now = replace(stored, configuration=configuration)
+        result.shows = signature_of(with_violation(now, run.violation, run.operations, run.at))
 
 
 def interpret(task: Task, result: TaskResult, says: Says) -> None:
     """Replay what was found on a device in a process that has none, with Triton's interpreter."""
     says.say(task.number, 0, 0)
+    found = read(Path(task.path))  # of this campaign
     result.interpreted = replayed(
         Path(task.path),
-        read(Path(task.path)).target,
+        target=found.target,
         timeout=task.seconds,
         environment=INTERPRETED,
         beat=lambda: says.say(task.number, 0, 0),
+        kernels=found.judging.kernels,
     )
 
 

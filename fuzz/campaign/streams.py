@@ -9,16 +9,16 @@ Nothing here reads a clock: `Streams` is told how long things took.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..engines.registry import engine_of
 from .executor import TaskResult
-from .plan import CampaignPlan
+from .plan import CampaignPlan, Variant
 from .tasks import Died, Stream, Task
 
-__all__ = ["Range", "Streams", "streams_of"]
+__all__ = ["Range", "Streams", "outside_of", "streams_of"]
 
 _SLICE = 4.0
 """Seconds of one task, so that progress moves, of an engine whose units are short; others get what they need."""
@@ -67,6 +67,23 @@ def streams_of(plan: CampaignPlan) -> list[tuple[Stream, float]]:
     return found
 
 
+_OUTSIDE = Variant("outside", outside=True, exact=False)
+
+
+def outside_of(plan: CampaignPlan, inspected: Collection[str]) -> list[tuple[Stream, float]]:
+    """What is hunted besides once something has been found, or where not every property counts: the plan's engines
+    that draw operations, judged from outside, on those of its targets that can be inspected. A wrong count or a wrong
+    index ends every episode that meets it; what harm it does shows only where nobody looks at it.
+
+    None if the plan judges something from outside anyhow. A stream's seed is "7/kvcore/outside", whenever it begins."""
+    if any(variant.outside or variant.name == _OUTSIDE.name for variant in plan.configurations):
+        return []
+    engines = {name: share for name, share in plan.engines.items() if engine_of(name).audited}
+    targets = tuple(target for target in plan.targets if target in inspected)
+    streams = streams_of(replace(plan, targets=targets, engines=engines, configurations=(_OUTSIDE,)))
+    return [(stream, share) for stream, share in streams if not stream.judging.kernels]
+
+
 @dataclass(frozen=True, slots=True)
 class Range:
     """Units `first` to `first + count` of `stream`, within `seconds`."""
@@ -109,10 +126,23 @@ class Streams:
         self._round = round
         self._shares = sum(one.share for one in self._streams) or 1.0
 
+    def add(self, streams: Iterable[tuple[Stream, float]]) -> None:
+        """More of them, from now on: none is owed the time of before. Those that it has stay as they are."""
+        streams = [one for one in streams if all(one[0] != known.stream for known in self._streams)]
+        level = min((one.spent / one.share for one in self._streams if one.ready), default=0.0)
+        new = [_Progress(stream, share, spent=level * share) for stream, share in streams]
+        self._streams += new
+        self._shares += sum(one.share for one in new)
+
     @property
     def open(self) -> bool:
         """Is there anything left to hunt?"""
         return any(one.ready for one in self._streams)
+
+    @property
+    def waiting(self) -> set[str]:
+        """Engines that have something left to hunt."""
+        return {one.stream.engine for one in self._streams if one.ready}
 
     def next(self, left: float) -> Range:
         """What is hunted now, with `left` seconds to go. Only while something is `open`. O(streams)."""

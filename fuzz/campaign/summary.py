@@ -6,9 +6,10 @@ directory, and nothing was compared with a baseline.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from ..runs.bounds import json_of, text_of
 
 __all__ = ["SCHEMA", "BadSummary", "read_summary"]
 
@@ -25,7 +26,7 @@ class BadSummary(ValueError):
 def read_summary(path: Path) -> dict[str, Any]:
     """The summary in `path`, as one of this version; "schema" stays what it was. Raises BadSummary."""
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json_of(text_of(path))
         if data["schema"] not in (1, SCHEMA):
             raise ValueError(f"its schema is {data['schema']}: it is of a newer version")
     except (OSError, ValueError, KeyError, TypeError) as error:

@@ -10,7 +10,7 @@ What triage wants done it puts on the queue, and it is told what came of it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -24,7 +24,6 @@ from ..findings.statuses import FIXED, KNOWN, NEW
 from ..findings.store import NOT_REPLAYED, Finding, Findings
 from ..runs.counterexample import write
 from ..runs.replayed import FATAL, NOT_RUN, Replayed
-from ..runs.trust import shipped
 from ..runs.values import Counterexample
 from .executor import Hit, Settled, TaskResult
 from .folder import Folder, forget
@@ -92,20 +91,25 @@ class Triage:
         queue: Queue,
         properties: Collection[str],
         targets: Collection[str],
+        distrusted: Callable[[Counterexample], str],
         counts: Counts,
         show: Tells,
     ) -> None:
-        """properties: those whose violations count. targets: the campaign's."""
+        """properties: those whose violations count. targets: the campaign's. distrusted: why a
+        file may not be replayed, "" if it may: what a folder has, somebody else may have written."""
         self._findings = findings
         self._baseline = baseline
         self._folder = folder
         self._queue = queue
         self._properties = properties
         self._targets = targets
+        self._distrusted = distrusted
         self._counts = counts
         self._show = show
         self._kinds: dict[Signature, _Kind] = {}
         self._settles: dict[int, tuple[Hit, int]] = {}  # by task: the hit, and operations when it was found
+        self._looks: set[Signature] = set()  # of hits, wherever they were met
+        self._turns: dict[int, tuple[bool, int]] = {}  # by task: what looks like nothing before first, then by harm
         self._interpreting: list[tuple[str, tuple[Operation, ...]]] = []  # what has been asked for
         self._dirty: dict[str, Finding] = {}
 
@@ -115,8 +119,8 @@ class Triage:
         """Hits that earlier campaigns have left."""
         for path in paths:
             found = unsettled(path)
-            if found is not None and not self._may_run(found.target):
-                self._show.said(f"{path} is left: it names the target {found.target}, which this campaign does not")
+            if found is not None and (why := self._distrusted(found)):
+                self._show.said(f"{path} is passed over: it {why}")
             elif found is not None:
                 self.hit(Hit(signature_of(found), found.message, 0, len(found.operations), str(path)), None)
             else:
@@ -139,20 +143,19 @@ class Triage:
         """Have replayed what was found before. Raises OSError."""
         first, make = self._queue.first, self._queue.make
         for id, entry in sorted(self._baseline.entries.items()):
-            if not self._may_run(entry.counterexample.target):
-                continue  # of another target, whose campaign replays it
+            if why := self._distrusted(entry.counterexample):
+                if entry.counterexample.target not in self._targets:
+                    continue  # of another target, whose campaign replays it
+                self._show.said(f"{entry.signature.name}, which is known, is not replayed: it {why}")
+                continue
             path = write(entry.counterexample, self._folder.spool / "baseline" / f"{id}.json")
             first.append(make("verify", None, path=str(path), key=id))
         for id, finding in sorted(self._findings.by_id.items()):
             # What is met now may be another way to meet what an earlier campaign has found, if that is there still.
             fatal = finding.counterexample.message.startswith(FATAL)
             ours = finding.signature.target in self._targets and id not in self._baseline.entries
-            if ours and finding.status != FIXED and not fatal:
+            if ours and finding.status != FIXED and not fatal and not self._distrusted(finding.counterexample):
                 first.append(make("verify", None, path=str(finding.path), key=_OWN + id))
-
-    def _may_run(self, target: str) -> bool:
-        """Is it one of ours, or has whoever began this campaign named it?"""
-        return shipped(target) or target in self._targets
 
     def note(self) -> None:
         """Bring the directories of what was hit since the last time up to date. Raises OSError."""
@@ -219,16 +222,17 @@ class Triage:
             kind.waiting += 1  # seen before in that worker, which has written it down then
 
     def _settle(self, task: Task, hit: Hit, before: int, tasks: list[Task]) -> None:
+        look = replace(hit.key, operation="", configuration="")
+        turn = look in self._looks, _rank(hit)
+        self._looks.add(look)
         self._settles[task.number] = hit, before + hit.operations
-        tasks.insert(self._place(hit, tasks), task)
+        self._turns[task.number] = turn
+        later = (place for place, other in enumerate(tasks) if self._turns.get(other.number, turn) > turn)
+        tasks.insert(next(later, len(tasks)), task)
 
-    def _place(self, hit: Hit, tasks: list[Task]) -> int:
-        """Where in `tasks` it is settled: what is more harmful first, before whatever comes later of the same."""
-        rank = _rank(hit)
-        for place, other in enumerate(tasks):
-            if other.number in self._settles and _rank(self._settles[other.number][0]) > rank:
-                return place
-        return len(tasks)
+    def alike(self, task: Task) -> bool:
+        """Does it settle what looks like something that has its turn before? If there is no time, it joins that."""
+        return self._turns.get(task.number, (False, 0))[0]
 
     def hit_again(self, finding: Finding) -> None:
         self._findings.hit(finding, 1)
@@ -249,7 +253,7 @@ class Triage:
             assert result.settled is not None
             self._settled(task, result.settled)
         elif task.kind == "verify":
-            self._verified(task.key, bool(result.fails))
+            self._verified(task.key, bool(result.fails), result.shows)
         elif task.kind == "interpret":
             assert result.interpreted is not None
             self._interpreted(task.key, result.interpreted)
@@ -292,6 +296,9 @@ class Triage:
             after=after,
             harm=settled.harm,
         )
+        finding = self._findings.like(settled.symptom)
+        if finding is not None and hit.key not in finding.looked:
+            finding.looked.append(hit.key)
         forget(hit.path)
 
     def _file_as_found(self, task: Task, why: str) -> None:
@@ -319,10 +326,15 @@ class Triage:
         if finding.interpreter is not None:
             self._show.said(f"{finding.signature.name} {finding.interpreter['told']}")
 
-    def _verified(self, id: str, fails: bool) -> None:
+    def _verified(self, id: str, fails: bool, shows: Signature | None = None) -> None:
         if id.startswith(_OWN):
-            self._findings.by_id[id.removeprefix(_OWN)].stale = not fails
+            finding = self._findings.by_id[id.removeprefix(_OWN)]
+            finding.stale = not fails
+            if shows is not None:
+                self._folder.saved(lambda: self._findings.note_wording(finding, shows), finding.counterexample)
             return
+        if shows is not None:
+            self._baseline.note_wording(id, shows)
         entry = self._baseline.entries[id]
         if not fails:
             if entry.status == KNOWN:

@@ -18,9 +18,11 @@ from rich.table import Table
 
 from properties.attention.cases import Case, MalformedCase
 
-from ..engines.attention import AttentionPlan, check_one, finding_text, run_attention, shrink_case, write_finding
+from ..engines.attention import AttentionPlan, finding_text, run_attention, shrink_case, write_finding
+from ..engines.bench import Failed, NoKernels, check_one
+from ..runs.bounds import TooMuch, json_of, text_of
 from ..runs.files import put
-from ..runs.status import CLEAN, HARNESS, NOTHING, VIOLATION
+from ..runs.status import CLEAN, HARNESS, INTERRUPTED, NOTHING, VIOLATION
 from .common import complaints, console, duration, kernels_of, lost, usage
 from .out import take
 
@@ -49,6 +51,10 @@ def attention(
     tiles: Annotated[int, typer.Option(min=4, help="Size of a case: tiles of its base run.")] = 48,
     out: Annotated[Path, typer.Option(help="Folder for findings and attention.json.")] = Path("fuzz-out"),
     shrink: Annotated[str, typer.Option(help="Time to shrink a finding; 0 leaves it as found.")] = "60s",
+    max_findings: Annotated[int, typer.Option(min=0, help="Stop after so many findings; 0: never.")] = 1,
+    hang: Annotated[
+        str, typer.Option(help="A case that takes longer than this is a finding, and the next has its turn; 0: never.")
+    ] = "2m",
     case: Annotated[str, typer.Option(help="Check this one case: its JSON, or the file of a finding.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
 ) -> None:
@@ -65,11 +71,14 @@ def attention(
 
       python -m fuzz attention --case '{"sequences": [[40, 3]], "dtype": "bfloat16", "axes": ["schedule"]}'
     """
-    kernels_of(kernels)
+    kernels_of(kernels, made=False)
+    longest = duration(hang)
     if case:
-        _one_case(kernels, case, dot.value, as_json)
+        _one_case(kernels, case, dot.value, as_json, longest)
     take(context, out)
-    plan = AttentionPlan(kernels, seed or str(secrets.randbits(32)), cases, workers, dot.value, tiles)
+    plan = AttentionPlan(
+        kernels, seed or str(secrets.randbits(32)), cases, workers, dot.value, tiles, max_findings, longest
+    )
     limit = duration(budget) if budget else float("inf")
     began = time.monotonic()
     quiet = as_json or not console.is_terminal
@@ -96,7 +105,10 @@ def attention(
                 said = elapsed
                 console.print(f"{elapsed:6.0f} s  {done:,} cases, {compared:,} row-heads bit by bit")
 
-        result = run_attention(plan, late=lambda: time.monotonic() - began > limit, progress=progress)
+        try:
+            result = run_attention(plan, late=lambda: time.monotonic() - began > limit, progress=progress)
+        except NoKernels as error:
+            usage(str(error))
     paths: list[Path | None] = []
     for number, found in enumerate(result.findings):
         try:
@@ -104,11 +116,12 @@ def attention(
         except OSError as error:
             path = None
             lost(" ".join(finding_text(found).split()), error)
-        if duration(shrink):
+        if duration(shrink) and not result.interrupted:
             if not as_json:
                 console.print(f"[red]{found.property_id}[/] in case {found.number}; shrinking")
             over = partial(_after, time.monotonic() + duration(shrink))
-            result.findings[number] = shrink_case(kernels, found, dot=dot.value, late=over)
+            with suppress(Failed, NoKernels):  # as it was found it stays
+                result.findings[number] = shrink_case(kernels, found, dot=dot.value, late=over, hang=longest)
             if path is not None:
                 with suppress(OSError):  # as it was found it is there
                     put(path, finding_text(result.findings[number]) + "\n")
@@ -131,28 +144,44 @@ def attention(
             console.print(f"  {escape(found.case.to_json())}", soft_wrap=True)
             if path is not None:
                 console.print(f"  python -m fuzz attention{same} --case {path}", soft_wrap=True)
-    if complaint:
-        complaints.print(f"[bold red]{escape(complaint)}[/]", soft_wrap=True)
+    for text in filter(None, (complaint, result.failure)):
+        complaints.print(f"[bold red]{escape(text)}[/]", soft_wrap=True)
+    if result.interrupted:
+        complaints.print("interrupted")
+        raise typer.Exit(INTERRUPTED)
     if result.findings:
         raise typer.Exit(VIOLATION)
-    raise typer.Exit(HARNESS if complaint else CLEAN if summary["cases"] else NOTHING)
+    raise typer.Exit(HARNESS if complaint or result.failure else CLEAN if summary["cases"] else NOTHING)
 
 
 def _after(moment: float) -> bool:
     return time.monotonic() > moment
 
 
-def _one_case(kernels: str, text: str, dot: str, as_json: bool) -> NoReturn:
+def _one_case(kernels: str, text: str, dot: str, as_json: bool, hang: float) -> NoReturn:
     if not text.lstrip().startswith("{"):
         try:
-            text = json.dumps(json.loads(Path(text).read_text(encoding="utf-8"))["case"])
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            text = json.dumps(json_of(text_of(Path(text)))["case"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
             usage(f"--case {text}: neither a JSON object nor the file of a finding ({error})")
     try:
+        json_of(text)
         case = Case.from_json(text)
-    except MalformedCase as error:
+    except json.JSONDecodeError as error:
+        usage(f"--case: not JSON: {error}")
+    except (MalformedCase, TooMuch) as error:
         usage(str(error))
-    found = check_one(kernels, case, dot)
+    from properties.attention.kernels import AXES  # torch
+
+    if unknown := [axis for axis in case.axes if axis not in AXES]:
+        usage(f"--case: there are no axes {unknown!r:.80}; there are {', '.join(AXES)}")
+    try:
+        found = check_one(kernels, case, dot, hang)
+    except NoKernels as error:
+        usage(str(error))
+    except Failed as error:
+        complaints.print(f"[bold red]{escape(str(error))}[/]", soft_wrap=True)
+        raise typer.Exit(HARNESS) from None
     if as_json:
         answer = None if found is None else {"property": found.property_id, "message": found.message}
         typer.echo(json.dumps({"case": json.loads(case.to_json()), "violation": answer}, indent=2))
@@ -183,4 +212,6 @@ def _say_cases(summary: dict[str, Any]) -> None:
         parts = ", ".join(f"{what} ({count:,})" for what, count in sorted(summary["off"].items()))
         console.print(f"[yellow]not checked:[/] {parts}: these cases ran without", soft_wrap=True)
     if not summary["findings"]:
-        console.print("[bold green]clean[/]: no property broken" if summary["cases"] else "[red]no case was checked[/]")
+        whole = not (summary.get("failure") or summary.get("interrupted"))
+        clean = "[bold green]clean[/]: no property broken" if whole else "[yellow]no property broken so far[/]"
+        console.print(clean if summary["cases"] else "[red]no case was checked[/]")

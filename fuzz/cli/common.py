@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from datetime import datetime
 from enum import Enum
@@ -14,21 +14,24 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Table
 
+from properties.attention.interpret import NotInterpreted, prepare
 from properties.boundary import ended, no_target
 from properties.operations import Configuration
 from properties.target import TargetFactory
 from properties.targets import UnknownTarget, load
 
+from ..engines.bench import Bench, NoKernels
+from ..runs.foreign import printed
 from ..runs.guard import hushed, record_to
-from ..runs.plain import plain
 from ..runs.quantities import bytes_of, seconds_of
 from ..runs.recording import recording
 from ..runs.status import USAGE
-from ..runs.values import Counterexample, kernel_laws
+from ..runs.values import Counterexample
 from ..show.timeline import describe
 from ..traces.reading import BUILT_IN, read_trace
 from ..traces.request import Request, TraceError
@@ -55,13 +58,22 @@ __all__ = [
     "usage",
 ]
 
-console = Console(highlight=False, emoji=False)
-complaints = Console(stderr=True, highlight=False, emoji=False)
+
+class Terminal(Console):
+    """A console that writes out control characters of what it is given: its own colours are no part of a text."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printed(segment.text), segment.style)
+
+
+console = Terminal(highlight=False, emoji=False)
+complaints = Terminal(stderr=True, highlight=False, emoji=False)
 
 
 def usage(message: str) -> NoReturn:
     """Say what is wrong with the command line, or with a file that it names, and end with 2."""
-    complaints.print(f"[red]error:[/] {escape(plain(message))}", soft_wrap=True)
+    complaints.print(f"[red]error:[/] {escape(message)}", soft_wrap=True)
     raise typer.Exit(USAGE)
 
 
@@ -124,9 +136,10 @@ def duration(text: str) -> float:
         raise typer.BadParameter(f"{text!r} is not a time; give seconds or 45s, 10m, 2h, from 0 on") from None
 
 
-def kernels_of(name: str, shown: bool = True) -> str:
+def kernels_of(name: str, shown: bool = True, *, made: bool = True) -> str:
     """The kernels to run steps on: "" for "none", and for "auto" where torch or Triton is not installed, or where not
-    every target shows its steps."""
+    every target shows its steps. made: make them once, in a process of their own, so that what is wrong with them is
+    said before anything begins; and from then on Triton interprets, in this process and those it starts."""
     if name == "none" or (name == "auto" and not shown):
         return ""
     missing = [package for package in ("torch", "triton") if find_spec(package) is None]
@@ -134,10 +147,17 @@ def kernels_of(name: str, shown: bool = True) -> str:
         return "" if missing else "kvcore"
     if missing:
         usage(f"--kernels {name} needs {' and '.join(missing)}: pip install 'kvcore[cuda]', or give --kernels none")
-    try:
-        kernel_laws(name)
-    except UnknownTarget as error:
-        usage(str(error))
+    if made and name != "kvcore":
+        with Bench() as bench:
+            try:
+                bench.describe(name)
+            except NoKernels as error:
+                usage(str(error))
+    if made:
+        try:
+            prepare()
+        except NotInterpreted as error:
+            usage(f"--kernels {name}: {error}")
     return name
 
 

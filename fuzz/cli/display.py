@@ -18,6 +18,7 @@ from ..campaign.tasks import Died, Stream
 from ..engines.registry import engine_of
 from ..findings.statuses import NEW, REGRESSED
 from ..findings.store import NOT_REPLAYED, Finding
+from ..runs.believe import in_words
 from ..runs.status import CLEAN, NOTHING, ONLY_KNOWN
 from ..runs.trust import replay_command
 from ..show.timeline import hard_states
@@ -83,10 +84,10 @@ class Display:
         said = finding.replays if finding.replays == NOT_REPLAYED else f"fails in {finding.replays} replays"
         console.print(f"{what}, {said}:", soft_wrap=True)
         show_counterexample(finding.counterexample, most=_SHOWN)
-        console.print(f"  {escape(finding.replay)}", style="bold", soft_wrap=True)
+        console.print(f"  {escape(replay_command(finding.path, finding.counterexample))}", style="bold", soft_wrap=True)
         if (harm := finding.harm) is not None:
             console.print(f"  leads to [bold red]{harm.property_id}[/]: {escape(harm.message)}", soft_wrap=True)
-            console.print(f"  {escape(replay_command(finding.harm_path, harm.target))}", style="bold", soft_wrap=True)
+            console.print(f"  {escape(replay_command(finding.harm_path, harm))}", style="bold", soft_wrap=True)
 
     def died(self, died: Died) -> None:
         what = f"{died.task.kind} of {died.task.stream.name}" if died.task.stream is not None else died.task.kind
@@ -157,8 +158,7 @@ def _what_was_checked(result: CampaignResult, summary: dict[str, Any]) -> None:
     checked = [name for name, state in summary["properties"].items() if state == "checked"]
     console.print(f"properties checked after every operation: {', '.join(checked)}", soft_wrap=True)
     for target, policy in result.policies.items():
-        told = ", ".join(f"{name} {value}" for name, value in policy.items()) or "the usual policy"
-        console.print(f"believed of {escape(target)}: {escape(told)}", soft_wrap=True)
+        console.print(f"believed of {escape(target)}: {escape(in_words(policy))}", soft_wrap=True)
     for name, reason in result.unchecked.items():
         console.print(f"[yellow]not checked:[/] {name}, since {escape(reason)}", soft_wrap=True)
     for name, count in result.not_counted.items():

@@ -242,7 +242,7 @@ def _explored(result: Explored) -> None:
         if found.at == len(found.operations):
             console.print("  [bold red]then, in the drain phase[/]")
         if result.path is not None:
-            console.print(f"  {escape(replay_command(result.path, found.target))}", style="bold", soft_wrap=True)
+            console.print(f"  {escape(replay_command(result.path, found))}", style="bold", soft_wrap=True)
     if result.complaint:
         console.print(f"[yellow]{escape(result.complaint)}[/]", soft_wrap=True)
     if result.status == CLEAN:

@@ -127,8 +127,9 @@ def tidy(
     except (ValueError, OverflowError):
         usage(f"--keep {keep!r} --disk {disk!r}: give a time like 30d or 12h, and a size like 500MiB")
     take(context, out)
-    gone = Findings(out / "findings", kept, now()).tidy()
-    for line in gone:
+    findings = Findings(out / "findings", kept, now())
+    gone = findings.tidy()
+    for line in (*findings.left, *gone):
         console.print(escape(line), soft_wrap=True)
     console.print(f"{len(gone)} directories deleted")
 

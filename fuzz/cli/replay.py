@@ -6,7 +6,7 @@ import json
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -16,22 +16,29 @@ from properties.target import TargetFactory
 from reference import believed
 
 from ..findings.shrink import shrink
+from ..runs.believe import had, in_words
 from ..runs.bisect import bisected
 from ..runs.counterexample import Unreadable, read, write
 from ..runs.guard import about, beat
 from ..runs.perform import Run, perform
 from ..runs.status import CLEAN, NOTHING, VIOLATION
-from ..runs.trust import Untrusted, replay_command, trusted
+from ..runs.trust import distrusted, replay_command
 from ..runs.values import Counterexample, versions
 from ..show.timeline import Timeline
-from .common import console, duration, factory_of, show_counterexample, usage
+from .common import console, duration, factory_of, kernels_of, show_counterexample, usage
 
 __all__ = ["replay"]
 
 
 def replay(
     file: Annotated[Path, typer.Argument(help="A counterexample or scenario file.")],
-    target: Annotated[str, typer.Option(help="Replay on another target than the file names.")] = "",
+    target: Annotated[
+        str,
+        typer.Option(help="Replay on this target. To be given, too, if the file's own does not come with this tool."),
+    ] = "",
+    kernels: Annotated[
+        str, typer.Option(help="Run its steps on these kernels instead of those that the file names.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print the run as JSON instead of a table.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the verdict only.")] = False,
     bisect: Annotated[
@@ -61,17 +68,21 @@ def replay(
       git bisect run .venv/bin/python -m fuzz replay --bisect OWNERSHIP-1.json
     """
     if bisect:
-        status, said = bisected(file, target, duration(timeout))
+        status, said = bisected(file, target, duration(timeout), kernels)
         console.print(escape(said), soft_wrap=True)
         raise typer.Exit(status)
     try:
         stored = read(file)
     except Unreadable as error:
         usage(str(error))
-    try:
-        name = target or trusted(stored.target, file)
-    except Untrusted as error:
-        usage(str(error))
+    name, judging = target or stored.target, stored.judging
+    if target and judging.keys:
+        judging = replace(judging, keys=target)
+    if kernels:
+        judging = replace(judging, kernels=kernels_of(kernels))
+    stored = replace(stored, judging=judging)
+    if why := distrusted(replace(stored, target=name), [target], [kernels]):
+        usage(f"{file} {why}")
     about(
         {
             "target": name,
@@ -87,6 +98,8 @@ def replay(
             "shrink_seconds": duration(budget) if least is not None else 0,
         }
     )
+    if stored.judging.kernels:
+        kernels_of(stored.judging.kernels)  # before the target, which may import Triton as well
     factory = factory_of(name)
     timeline = Timeline(f"{file.name} on {name}: {stored.configuration}", drain_from=len(stored.operations))
 
@@ -129,11 +142,14 @@ def replay(
     if stored.policy not in ({}, now):
         console.print(
             f"[yellow]the policy of {escape(name)} has changed[/]: this was found under "
-            f"{escape(_policy(stored.policy))}, and is judged by {escape(_policy(now))}",
+            f"{escape(in_words(stored.policy))}, and is judged by {escape(in_words(now))}",
             soft_wrap=True,
         )
-    elif now and not quiet:
-        console.print(f"[dim]judged by {escape(_policy(now))}[/]", soft_wrap=True)
+    own = had(stored.configuration, result.session.target.policy)
+    if own != stored.configuration:
+        console.print(f"[yellow]{escape(name)} has[/] {own}, whatever was asked for", soft_wrap=True)
+    if now and stored.policy in ({}, now) and not quiet:
+        console.print(f"[dim]judged by {escape(in_words(now))}[/]", soft_wrap=True)
     if stored.note and not quiet:
         console.print(escape(stored.note), soft_wrap=True)
     if stored.gap:
@@ -156,10 +172,6 @@ def replay(
     raise typer.Exit(status)
 
 
-def _policy(believed: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in believed.items()) or "the usual policy"
-
-
 def _shrink_to(path: Path, stored: Counterexample, factory: TargetFactory, name: str, seconds: float) -> None:
     """Write the fewest operations of `stored` that still fail to `path`, and say them."""
     with console.status("shrinking") as status:
@@ -179,4 +191,4 @@ def _shrink_to(path: Path, stored: Counterexample, factory: TargetFactory, name:
     show_counterexample(shrunk.counterexample)
     if not shrunk.finished:
         console.print(f"[yellow]--budget ended the shrinking after {seconds:.0f} s; it may get shorter[/]")
-    console.print(f"  {escape(replay_command(path, name))}", soft_wrap=True)
+    console.print(f"  {escape(replay_command(path, shrunk.counterexample))}", soft_wrap=True)

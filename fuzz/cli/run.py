@@ -33,6 +33,7 @@ from ..engines.registry import ENGINES, UnknownEngine, described, engine_of, on_
 from ..findings.baseline import BadBaseline
 from ..runs.files import tried
 from ..runs.status import CLEAN, HARNESS
+from ..runs.trust import shipped
 from ..show.page import drawn, render
 from .again import again
 from .common import (
@@ -288,21 +289,47 @@ def _plan(
             if flags.get("seed", journal["seed"]) != journal["seed"]:
                 usage(f"--seed {flags['seed']}: what is gone on with has the seed {journal['seed']}; leave --seed out")
             plan = replace(plan if name else plan_of(journal["plan"]), seed=journal["seed"])
+            if not name:
+                _named(cut_short, plan, flags)
         plan = overruled(plan, flags)
+        used = on_kernels(engine for engine, share in plan.engines.items() if share > 0)
+        kernels = (plan.kernels or "none") if used else "none"
+        if kernels not in ("auto", "none"):
+            kernels_of(kernels)  # before any target: from here on Triton interprets, in all processes of this run
         probed = probe(plan.targets)
         bad = [one.error for one in probed.values() if one.error]
         if len(bad) == len(probed):
             usage("; ".join(bad))
         for error in bad:
             complaints.print(f"[red]error:[/] {escape(error)}; the other targets run", soft_wrap=True)
-        if on_kernels(engine for engine, share in plan.engines.items() if share > 0):
-            shown = all(Capability.BATCH in one.inside for one in probed.values() if not one.error)
-            plan = replace(plan, kernels=kernels_of(plan.kernels, shown))
-        else:
-            plan = replace(plan, kernels="")
+        plan = replace(plan, kernels=_kernels(kernels, {name: one for name, one in probed.items() if not one.error}))
         return overruled(plan, {"seed": plan.seed or str(secrets.randbits(32))}), probed
     except (BadPlan, NothingToResume) as error:
         usage(str(error))
+
+
+def _named(out: Path, plan: CampaignPlan, flags: Mapping[str, Any]) -> None:
+    """Exits with 2 if what is gone on with would import what neither comes with this tool nor is given: a folder may be
+    somebody else's."""
+    if strange := [one for one in plan.targets if not shipped(one) and one not in flags.get("targets", ())]:
+        usage(f"{out} names {', '.join(strange)}, which would be imported; say so: --target {','.join(plan.targets)}")
+    if not shipped(plan.kernels) and "kernels" not in flags:
+        usage(f"{out} names {plan.kernels}, which would be imported; say so: --kernels {plan.kernels}")
+
+
+def _kernels(name: str, probed: Mapping[str, Probed]) -> str:
+    """The kernels to run steps of these targets on, "" for none. Exits with 2 if they were asked for and cannot be."""
+    found = kernels_of(name, all(Capability.BATCH in one.inside for one in probed.values()))
+    if not found:
+        return ""
+    for target, one in probed.items():
+        if one.hindrance and name != "auto":
+            usage(f"--kernels {name}: kernels cannot be interpreted beside {target}, which {one.hindrance}")
+        if one.hindrance:
+            said = f"no kernels are run beside the allocator: {target} {one.hindrance}"
+            complaints.print(f"[yellow]left out:[/] {escape(said)}", soft_wrap=True)
+            return ""
+    return found
 
 
 def _placed(plan: CampaignPlan, address: str, gpus: float, open: ExitStack) -> tuple[CampaignPlan, Making]:
@@ -383,7 +410,7 @@ def _render(result: CampaignResult, out: Path) -> None:
         return
     try:
         found = [finding.counterexample for finding in result.findings]
-        pictures = drawn(found, result.plan.targets)
+        pictures = drawn(found, result.plan.targets, (result.plan.kernels,))
         render(result.to_json(), found, out / "report.html", pictures)
     except OSError as error:
         result.complaint = result.complaint or f"cannot write {out / 'report.html'}: {error}"

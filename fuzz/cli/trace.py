@@ -167,5 +167,5 @@ def trace(
         raise typer.Exit(CLEAN if report.operations else NOTHING)
     complaints.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
     if (path := keep(found, out)) is not None:
-        complaints.print(f"  {escape(replay_command(path, found.target))}", soft_wrap=True)
+        complaints.print(f"  {escape(replay_command(path, found))}", soft_wrap=True)
     raise typer.Exit(VIOLATION)

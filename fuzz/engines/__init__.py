@@ -5,7 +5,7 @@ first counterexample. `engine.py` says what an engine is, `registry.py` which th
 
 `walk` draws operations and `swarm` runs episodes of it; `hypothesis` (with `hypothesis_database`), `kernels`,
 `explore`, `trace` and `atheris` are the others, and for what these never meet `namespaces`, `keys` and `endurance`.
-`attention` hunts in kernels alone. `tally` counts what was done.
+`attention` hunts in kernels alone, in processes that `bench` replaces where they end. `tally` counts what was done.
 
 Campaigns and the audit use this room.
 

@@ -3,36 +3,30 @@
 Case n of a seed is the same on every machine and however many workers there are; only how far a run gets depends on
 the clock. A finding is a case, one line of JSON.
 
-torch and Triton are imported in the workers.
+torch, Triton and the kernels are imported in the workers' processes (see `bench`), which nothing here depends on.
 """
 
 from __future__ import annotations
 
 import json
-import multiprocessing
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from random import Random
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any
 
-from properties.attention.cases import Case, draw, fit
-from properties.targets import load_kernels
+from properties.attention.cases import Case, fit
 
 from ..runs.files import free, put
-from ..runs.processes import follow_parent
+from .bench import FATAL, HANG, Bench, CaseFinding, Checked, Traits, case_of
 
 if TYPE_CHECKING:
-    from properties.attention.checks import Checker, Counts
+    from properties.attention.checks import Counts
 
 __all__ = [
     "AttentionPlan",
     "AttentionResult",
-    "CaseFinding",
-    "check_one",
-    "first_failure",
     "run_attention",
     "shrink",
     "shrink_case",
@@ -40,14 +34,12 @@ __all__ = [
     "write_finding",
 ]
 
-_CHUNK = 4
-"""Cases of one task: a few seconds, so that progress moves and a deadline is kept."""
-
 
 @dataclass(frozen=True, slots=True)
 class AttentionPlan:
     """What to do. cases: how many, or None until the deadline. dot: how the interpreter sums products (see
-    `properties.attention.repairs`): sequential, hopper or ampere. budget: tiles of a case's base run."""
+    `properties.attention.repairs`): sequential, hopper or ampere. budget: tiles of a case's base run. max_findings:
+    after which it ends; 0: never. hang: seconds that a case may take."""
 
     kernels: str = "kvcore"
     seed: str = "0"
@@ -56,26 +48,19 @@ class AttentionPlan:
     dot: str = "sequential"
     budget: int = 48
     max_findings: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class CaseFinding:
-    """A case that breaks a property, and the number it had in the stream."""
-
-    property_id: str
-    message: str
-    case: Case
-    number: int = -1
-    tried: int = 0
+    hang: float = HANG
 
 
 @dataclass(slots=True)
 class AttentionResult:
-    """How it went. counts: see `properties.attention.checks.Counts`; following: the number of the next case."""
+    """How it went. counts: see `properties.attention.checks.Counts`; following: the number of the next case. failure:
+    why not all was judged, and the kernels are not to blame. interrupted: by Ctrl-C."""
 
     counts: dict[str, Any] = field(default_factory=dict)
     findings: list[CaseFinding] = field(default_factory=list)
     following: int = 0
+    failure: str = ""
+    interrupted: bool = False
 
     def to_json(self, plan: AttentionPlan, seconds: float) -> dict[str, Any]:
         compared: dict[str, int] = self.counts.get("compared", {})
@@ -85,6 +70,8 @@ class AttentionResult:
             "seconds": round(seconds, 3),
             **self.counts,
             "compared_row_heads": sum(compared.values()),
+            **({"failure": self.failure} if self.failure else {}),
+            **({"interrupted": True} if self.interrupted else {}),
             "findings": [
                 {
                     "property": found.property_id,
@@ -97,152 +84,132 @@ class AttentionResult:
         }
 
 
-def case_of(seed: str, number: int, axes: tuple[str, ...], budget: int) -> Case:
-    """Case `number` of a seed's stream."""
-    return draw(Random(f"{seed}/{number}").randrange, axes, budget)
-
-
-# ---- in a worker -----------------------------------------------------------------------------------------------------
-
-_checker: Checker | None = None
-
-
-def _begin(kernels: str, dot: str) -> None:
-    follow_parent()
-    _prepare(kernels, dot)
-
-
-def _prepare(kernels: str, dot: str) -> None:
-    global _checker
-    from properties.attention.interpret import prepare
-
-    prepare(dot)
-    from properties.attention.checks import Checker, poison_is_seen
-    from properties.attention.kernels import DTYPES
-    from reference import Violation
-
-    _checker = Checker(load_kernels(kernels)())
-    for dtype in DTYPES:
-        with suppress(Violation):  # wrong in what this needs: the first cases will say so, with a case
-            poison_is_seen(_checker.kernels, dtype)
-
-
-def _check(case: Case, number: int = -1) -> CaseFinding | None:
-    from reference import Violation
-
-    assert _checker is not None
-    try:
-        _checker.check(case)
-    except Violation as violation:
-        return CaseFinding(violation.id, violation.message, case, number)
-    return None
-
-
-def _chunk(seed: str, numbers: range, budget: int) -> tuple[dict[str, Any], list[CaseFinding]]:
-    from properties.attention.checks import Counts
-    from properties.attention.kernels import AXES
-
-    assert _checker is not None
-    _checker.counts = Counts()
-    axes = tuple(axis for axis in AXES if axis in _checker.kernels.axes)
-    found = [_check(case_of(seed, number, axes, budget), number) for number in numbers]
-    return asdict(_checker.counts), [finding for finding in found if finding is not None]
-
-
-# ---- in the supervisor -----------------------------------------------------------------------------------------------
-
-
 def run_attention(
     plan: AttentionPlan, *, late: Callable[[], bool] = lambda: False, progress: Callable[[Counts], None] | None = None
 ) -> AttentionResult:
     """Check cases 0, 1, 2, ... of `plan.seed` until there are enough, `late()` says so, or enough is found.
 
-    A worker that dies (BrokenProcessPool) or an error that is no violation passes through.
+    Whatever the kernels do to a worker's process is a finding, and the worker goes on in the next. Raises NoKernels
+    before any case. After Ctrl-C, or where the harness fails, what was found until then is returned.
     """
     from properties.attention.checks import Counts
 
-    result = AttentionResult()
-    total = Counts()
-    last = plan.cases
-
-    def chunks() -> Iterator[range]:
-        first = 0
-        while (last is None or first < last) and not late() and len(result.findings) < plan.max_findings:
-            yield range(first, first + _CHUNK if last is None else min(first + _CHUNK, last))
-            first += _CHUNK
-
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(plan.workers, context, _begin, (plan.kernels, plan.dot)) as pool:
-        waiting: set[Future[tuple[dict[str, Any], list[CaseFinding]]]] = set()
-        try:
-            for numbers in chunks():
-                waiting.add(pool.submit(_chunk, plan.seed, numbers, plan.budget))
-                result.following = numbers.stop
-                if len(waiting) > plan.workers:
-                    waiting = _collect(waiting, result, total, progress)
-            while waiting:
-                waiting = _collect(waiting, result, total, progress)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
+    result, total = AttentionResult(), Counts()
+    said: SimpleQueue[Checked | BaseException | None] = SimpleQueue()
+    first = Bench(plan.dot, plan.hang)
+    try:
+        traits = first.describe(plan.kernels)
+    except BaseException:
+        first.close()
+        raise
+    stream = _Stream(plan, traits, late)
+    benches = [first, *(Bench(plan.dot, plan.hang) for _ in range(plan.workers - 1))]
+    for number, bench in enumerate(benches):
+        Thread(target=_work, args=(bench, plan.kernels, stream, said, number == 0), daemon=True).start()
+    working = len(benches)
+    controlled: CaseFinding | None = None
+    try:
+        while working:
+            answer = said.get()
+            if answer is None:
+                working -= 1
+            elif isinstance(answer, Checked):
+                total.add(Counts(**answer.counts))
+                if answer.found is not None and answer.found.number < 0:
+                    controlled = answer.found
+                elif answer.found is not None:
+                    result.findings.append(answer.found)
+                if progress is not None:
+                    progress(total)
+            else:
+                result.failure = result.failure or str(answer)
+                stream.stop()
+    except KeyboardInterrupt:
+        stream.stop()
+        result.interrupted = True
+    if controlled is not None and not result.findings:
+        result.findings.append(controlled)
     result.findings.sort(key=lambda found: found.number)
+    result.following = stream.following
     result.counts = asdict(total)
     return result
 
 
-def _collect(
-    waiting: set[Future[Any]], result: AttentionResult, total: Counts, progress: Callable[[Counts], None] | None
-) -> set[Future[Any]]:
-    from properties.attention.checks import Counts
+class _Stream:
+    """The cases that are not given out yet. Several threads take them."""
 
-    done, left = wait(waiting, return_when=FIRST_COMPLETED)
-    for future in done:
-        counts, found = future.result()
-        total.add(Counts(**counts))
-        result.findings += found
-    if progress is not None:
-        progress(total)
-    return left
+    def __init__(self, plan: AttentionPlan, traits: Traits, late: Callable[[], bool]) -> None:
+        self.traits = traits
+        self.following = 0
+        self._plan = plan
+        self._late = late
+        self._left = plan.max_findings or -1
+        self._lock = Lock()
+
+    def stop(self) -> None:
+        self._left = 0
+
+    def found(self) -> None:
+        with self._lock:
+            self._left -= 1 if self._left else 0
+
+    def take(self) -> tuple[int, Case] | None:
+        """The next case and its number, or None: it is enough."""
+        with self._lock:
+            number, plan = self.following, self._plan
+            if not self._left or self._late() or (plan.cases is not None and number >= plan.cases):
+                return None
+            self.following += 1
+        return number, case_of(plan.seed, number, self.traits.axes, plan.budget)
 
 
-def check_one(kernels: str, case: Case, dot: str = "sequential") -> CaseFinding | None:
-    """Check one case in this process."""
-    _prepare(kernels, dot)
-    return _check(case)
-
-
-def first_failure(kernels: str, seed: str, cases: int, budget: int = 24) -> tuple[CaseFinding | None, int]:
-    """The first of `cases` small cases of `seed` that breaks a property, and how many were tried. In this process."""
-    _prepare(kernels, "sequential")
-    from properties.attention.kernels import AXES
-
-    assert _checker is not None
-    axes = tuple(axis for axis in AXES if axis in _checker.kernels.axes)
-    for number in range(cases):
-        found = _check(case_of(seed, number, axes, budget), number)
-        if found is not None:
-            return found, number + 1
-    return None, cases
+def _work(
+    bench: Bench, kernels: str, stream: _Stream, said: SimpleQueue[Checked | BaseException | None], control: bool
+) -> None:
+    """What a thread does. control: see first whether poison shows."""
+    try:
+        with bench:
+            for dtype in stream.traits.dtypes if control else ():
+                if (ended := bench.control(kernels, dtype)) is not None:
+                    said.put(Checked(ended))
+                    break  # the cases will say so, too, and with more to go by
+            while (item := stream.take()) is not None:
+                number, case = item
+                checked = bench.check(kernels, case, number)
+                if checked.found is not None:
+                    stream.found()
+                said.put(checked)
+    except BaseException as error:  # the main thread says it
+        said.put(error)
+    said.put(None)
 
 
 def shrink_case(
-    kernels: str, found: CaseFinding, *, dot: str = "sequential", late: Callable[[], bool] = lambda: False
+    kernels: str,
+    found: CaseFinding,
+    *,
+    dot: str = "sequential",
+    late: Callable[[], bool] = lambda: False,
+    hang: float = HANG,
 ) -> CaseFinding:
     """A smaller case that breaks the same property: sequences left out, lengths and fields brought to their default,
-    one at a time, until nothing helps. In this process; each try costs what the case costs."""
-    _prepare(kernels, dot)
-    assert _checker is not None
+    one at a time, until nothing helps. In a process of its own; each try costs what the case costs, and three seconds
+    more if it ends its process. What hangs is left as it is: nobody waits for that a hundred times."""
+    if found.message.startswith(f"{FATAL}hung"):
+        return found
     last = found
+    with Bench(dot, hang) as bench:
+        traits = bench.describe(kernels)
 
-    def fails(case: Case) -> bool:
-        nonlocal last
-        again = _check(case, found.number)
-        if again is None or again.property_id != found.property_id:
-            return False
-        last = again
-        return True
+        def fails(case: Case) -> bool:
+            nonlocal last
+            again = bench.once(kernels, case, found.number).found
+            if again is None or again.kind != found.kind:
+                return False
+            last = again
+            return True
 
-    case, tried = shrink(found.case, fails, _checker.kernels.limits, late)
+        case, tried = shrink(found.case, fails, traits.limits, late)
     return replace(last, case=case, tried=tried)
 
 

@@ -132,7 +132,7 @@ class Expander:
             seen.add(digest)
             for operation in self.space.operations(session, known):
                 child = session.clone()
-                before = child.target.noticed()
+                before = child.noticed()
                 result.transitions += 1
                 try:
                     child.apply(operation)
@@ -143,7 +143,7 @@ class Expander:
                 if child.refused:
                     result.refused.update(child.refused)
                 result.events.update(child.judge.events)
-                for event, count in child.target.noticed().items():
+                for event, count in child.noticed().items():
                     if count > before.get(event, 0):
                         result.events[event] += count - before.get(event, 0)
                 after = self._normal.digest(child)[0]

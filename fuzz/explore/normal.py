@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby, permutations, product
 from typing import Any
 
+from properties.boundary import wrong
 from properties.session import Session
 from properties.target import Capability, Numbers, Renaming
 from reference import Judge
@@ -117,7 +118,11 @@ class Normal:
         references = [judge.blocks.references[block] for block in renaming.order]
         # Version 2 of the format: later ones also tell which objects are shared, which is no part of the state.
         mine: Any = (references, shown, flights, published, owners, queues)
-        return marshal.dumps((mine, session.target.canonical(renaming)), 2), tokens
+        theirs = session.see(session.target.canonical, renaming)
+        try:
+            return marshal.dumps((mine, theirs), 2), tokens
+        except ValueError:
+            raise wrong(session.target, "canonical", theirs, "nested tuples of plain values") from None
 
     def _describe(self, judge: Judge, history: int) -> tuple[Any, tuple[int, ...]]:
         known = self._described.get(history)

@@ -16,6 +16,7 @@ from typing import Any
 
 from properties.operations import SCHEMA, Operation, decode, encode
 from properties.target import TargetFactory
+from reference import Violation
 
 from ..runs.counterexample import write
 from ..runs.perform import perform
@@ -111,7 +112,7 @@ class Explored:
                 "property": found.property_id,
                 "message": found.message,
                 "operations": len(found.operations),
-                "replay": replay_command(self.path, found.target) if self.path else "",
+                "replay": replay_command(self.path, found) if self.path else "",
             },
         }
 
@@ -135,17 +136,21 @@ def explore(plan: Plan, factory: TargetFactory, clock: Clock, progress: Progress
     result = Explored(plan)
     began = clock()
     search = _Search(result, factory)
+    replays = True
     try:
         search.run(clock, progress)
     except KeyboardInterrupt:
         result.status = INTERRUPTED
         result.complaint = f"interrupted; {len(search.levels)} levels are kept in {plan.out}: go on with --resume"
+    except Violation as violation:  # of what only an exploration asks for, and no replay: a clone, a canonical form
+        replays = False
+        search.consider(Broken((), violation.id, violation.message, 0))
     except OSError as error:
         result.status = HARNESS
         result.complaint = (
             f"cannot write to {plan.out}: {error}; {len(search.levels)} levels are kept: go on with --resume"
         )
-    search.report()
+    search.report(replays)
     result.seconds = clock() - began
     return result
 
@@ -230,7 +235,7 @@ class _Search:
         broken = False
         first = sum(map(len, self.levels[:-1]))
         for start, expansion in workers.expand(self._chunks(frontier), len(frontier)):
-            self._consider(expansion.leaking)
+            self.consider(expansion.leaking)
             if broken:
                 continue  # only whether a drain phase shows something shorter
             self._count(expansion)
@@ -249,7 +254,7 @@ class _Search:
                 result.states += 1
             progress(result, start, len(frontier))
             if expansion.broken is not None:
-                self._consider(expansion.broken)
+                self.consider(expansion.broken)
                 broken = True
                 if not self._plan.drain:
                     break
@@ -270,7 +275,7 @@ class _Search:
             }
         return level
 
-    def _consider(self, broken: Broken | None) -> None:
+    def consider(self, broken: Broken | None) -> None:
         """Keep the shortest, and have it on disk before anything else is done."""
         if broken is None or (self._shortest is not None and len(broken) >= len(self._shortest)):
             return
@@ -323,8 +328,8 @@ class _Search:
         with suppress(OSError):  # it is kept in memory, and filed at the end
             result.path = write(found, plan.out / "hit.json")
 
-    def report(self) -> None:
-        """If there is a violation: the shortest is the outcome. See whether it replays."""
+    def report(self, replays: bool) -> None:
+        """If there is a violation: the shortest is the outcome. If it can be, see whether it replays."""
         result = self._result
         if self._shortest is None:
             return
@@ -332,6 +337,8 @@ class _Search:
         found = result.counterexample
         assert found is not None
         result.status, result.closed = VIOLATION, False
+        if not replays:
+            return
         again = perform(self._factory, found.configuration, found.operations, found.judging, strict=True)
         if again.violation is None or again.violation.id != found.property_id:
             result.status = HARNESS

@@ -7,6 +7,7 @@ import textwrap
 
 from reference import PROPERTIES
 
+from ..runs.foreign import visible
 from ..runs.values import Counterexample
 
 __all__ = ["pytest_text", "slug"]
@@ -17,6 +18,11 @@ def slug(name: str) -> str:
     return re.sub(r"\W", "_", name.lower())
 
 
+def _within_quotes(text: str) -> str:
+    """`text` for a raw string in three quotes, which it must not end: somebody else may have written it."""
+    return visible(text).replace('"""', "'''")
+
+
 def pytest_text(found: Counterexample, name: str) -> str:
     """A test that fails while the bug is there. name: of the finding. O(operations)."""
     kinds = sorted({type(operation).__name__ for operation in found.operations} | {"Configuration"})
@@ -24,11 +30,10 @@ def pytest_text(found: Counterexample, name: str) -> str:
     arrays = "from array import array\n\n" if "array(" in lines else ""
     statement = " ".join((PROPERTIES[found.property_id].__doc__ or "").split()) if found.property_id else ""
     judging = found.judging
-    head = textwrap.fill(f"{found.property_id}: {found.message}. {statement}", 110)
-    # A message may come from anybody: in it is nothing that ends a docstring.
-    told = f"{head}\n\nFound by {found.engine or 'hand'}, seed {found.seed or 'none'}.".replace('"""', "'''")
+    head = _within_quotes(textwrap.fill(f"{found.property_id}: {found.message}. {statement}", 110))
+    origin = _within_quotes(f"Found by {found.engine or 'hand'}, seed {found.seed or 'none'}.")
     return (
-        f'r"""{told}\n"""\n\n'
+        f'r"""{head}\n\n{origin}\n"""\n\n'
         f"{arrays}"
         "from fuzz.runs.perform import Judging, perform\n"
         f"from properties.operations import {', '.join(kinds)}\n"

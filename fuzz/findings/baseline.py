@@ -20,20 +20,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..runs.bounds import read_json, read_text
+from ..runs.bounds import json_of, text_of
 from ..runs.counterexample import Unreadable, as_text, parsed
 from ..runs.files import put
 from ..runs.values import Counterexample
-from .signature import Signature, Symptom, akin, symptom_of
+from .signature import Signature, Symptom, akin, reworded, symptom_of
 from .statuses import FIXED, KNOWN, NEW, REGRESSED
 
-__all__ = ["BadBaseline", "Baseline", "Entry"]
+__all__ = ["BadBaseline", "Baseline", "DamagedBaseline", "Entry"]
 
 
 class BadBaseline(ValueError):
-    """The file is no baseline, or a newer version's (`newer`). Says which file and what is wrong."""
+    """The file is no baseline, or a newer version's. Says which file and what is wrong."""
 
-    newer = False
+
+class DamagedBaseline(BadBaseline):
+    """It is no baseline of any version: cut off, overwritten, edited wrongly."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,14 @@ class Baseline:
         stored = counterexample if before.signature == signature else before.counterexample
         self.entries[before.signature.id] = Entry(before.signature, stored, KNOWN, before.note, tuple(ways))
 
+    def note_wording(self, id: str, now: Signature) -> None:
+        """The counterexample of an entry was replayed, and has this signature now. If it is the same in other words,
+        the entry is met by these, too."""
+        entry = self.entries[id]
+        if not entry.has(now) and reworded(entry.signature, now):
+            told = symptom_of(entry.counterexample, now)
+            self.entries[id] = replace(entry, symptoms=(*entry.symptoms, told))
+
     def note_fixed(self, ids: Iterable[str]) -> None:
         """These no longer fail. To find one again is a regression."""
         for id in ids:
@@ -110,20 +120,22 @@ class Baseline:
 
     @classmethod
     def load(cls, path: Path) -> Baseline:
-        """The one in `path`; an empty one if there is no such file. Raises BadBaseline."""
+        """The one in `path`; an empty one if there is no such file. Raises BadBaseline, DamagedBaseline."""
         if not path.exists():
             return cls()
         try:
-            data = read_json(read_text(path))
-            if data["schema"] != 1:
-                newer = BadBaseline(f"{path}: schema is {data['schema']!r}; this version reads 1")
-                newer.newer = type(data["schema"]) is int and data["schema"] > 1
-                raise newer
+            data = json_of(text_of(path))
+            schema = data["schema"]
+            if type(schema) is int and schema > 1:
+                raise BadBaseline(f"{path}: schema is {schema}; this version reads 1")
+            if schema != 1:
+                raise ValueError(f"schema is {schema!r:.80}; this version reads 1")
             return cls({entry.signature.id: entry for entry in map(_entry, data["findings"])})
         except (OSError, ValueError, KeyError, TypeError) as error:
             if isinstance(error, BadBaseline):
                 raise
-            raise BadBaseline(f"{path}: not a baseline, which `python -m fuzz accept` writes: {error}") from None
+            kind = BadBaseline if isinstance(error, OSError) else DamagedBaseline
+            raise kind(f"{path}: not a baseline, which `python -m fuzz accept` writes: {error}") from None
 
 
 def _entry(data: Any) -> Entry:

@@ -44,17 +44,21 @@ def harm_of(
     Both are judged from outside, alone and gone on with by the walk."""
     deadline = clock() + seconds
     search = _Search(best, factory)
-    if rank_of(found) < rank_of(best):
-        search.keep(found)
     for one in (best, found):
         search.run(one, one.operations, strict=len(one.operations) <= LONG)
+    # Only now: what is judged from outside can be shrunk, and as it was found it may be hidden by what is less harmful.
+    if rank_of(found) < search.rank:
+        search.keep(found)
     capabilities = factory(best.configuration).capabilities
+    # A shrunk one has the plainest pool, on which there may be no room for more: so as it was found, too, unless that
+    # is long, and from the start.
+    begun = [one for one in (best, found) if len(one.operations) <= LONG] or [best]
+    sources = [*begun, replace(found, operations=())]
     for number in range(_CONTINUATIONS):
         if clock() > deadline or not search.rank:
             break
         beat()
-        # A shrunk one has a tiny pool, where little else happens: so as it was found, too, and from the start.
-        source = (best, found, replace(found, operations=()))[number % 3]
+        source = sources[number % len(sources)]
         search.run(source, _gone_on_with(source, Walk(f"{best.seed}/harm/{number}", capabilities, _LIMITS)))
     return search.worst
 
@@ -62,9 +66,11 @@ def harm_of(
 _LIMITS = Limits(long_episodes=False)
 
 
-def _gone_on_with(source: Counterexample, walk: Walk) -> Callable[[Session], Iterator[Operation]]:
+def _gone_on_with(found: Counterexample, walk: Walk) -> Callable[[Session], Iterator[Operation]]:
     walk.length = _LENGTH
-    return lambda session: chain(source.operations, walk.operations(session))
+    # Not with the drain phase, which has reset the cache.
+    begun = found.operations if found.at is None else found.operations[: found.at + 1]
+    return lambda session: chain(begun, walk.operations(session))
 
 
 def rank_of(found: Counterexample) -> int:

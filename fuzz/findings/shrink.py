@@ -31,6 +31,7 @@ from properties.target import TargetFactory
 from reference import Release, Violation
 
 from ..engines.walk import Limits, Walk
+from ..runs.believe import had
 from ..runs.perform import Run, perform
 from ..runs.values import Counterexample, names
 from . import candidates
@@ -174,10 +175,7 @@ class _Shrinker:
         if violation is None or (violation.id != self.original.property_id and not self.any_property):
             return False
         if run.session is not None:  # there is none of a run that took its process along
-            policy = run.session.judge.policy  # where the core cannot have what was asked for, it says what it has
-            configuration = replace(
-                configuration, block_size=policy.block_size, reuse=policy.reuse, caching=policy.caching
-            )
+            configuration = had(configuration, run.session.judge.policy)
         self.configuration = configuration
         self.violation, self.at = violation, run.at
         # What was skipped, and what comes after the violation, did nothing.

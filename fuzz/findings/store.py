@@ -27,16 +27,17 @@ from typing import Any
 
 from reference import PROPERTIES
 
+from ..runs.bounds import json_of, text_of
 from ..runs.counterexample import Unreadable, read, write
 from ..runs.files import put
-from ..runs.plain import in_markdown
+from ..runs.foreign import code, in_markdown
 from ..runs.replayed import CLEAN, NOT_RUN, OTHER, SAME, Replayed
-from ..runs.trust import replay_command
+from ..runs.trust import distrusted, replay_command
 from ..runs.values import Counterexample
 from ..show.timeline import describe
 from .as_test import pytest_text, slug
 from .keep import Keep
-from .signature import Signature, Symptom, akin, signature_of, symptom_of
+from .signature import Signature, Symptom, akin, reworded, signature_of, symptom_of
 from .statuses import FIXED, KNOWN, NEW
 
 __all__ = ["NOT_REPLAYED", "Finding", "Findings", "NotAFinding", "promote"]
@@ -61,7 +62,8 @@ class Finding:
     total: in all that wrote to this folder. replays: "3 of 3", "1 of 3" (flaky), or "not replayed". known_as: the id
     under which the baseline knows it, if that is another. stale: its own operations run clean by now. interpreted: of
     what was found on a device, what its operations do on the CPU; None if that was not tried. harm: something worse
-    that it leads to.
+    that it leads to. damaged: its finding.json cannot be read, so that nobody knows whether it was accepted. looked:
+    signatures that hits had which turned out to be this, once they were shrunk; of this campaign alone.
     """
 
     signature: Signature
@@ -81,17 +83,14 @@ class Finding:
     state: str = ""
     known_as: str = ""
     stale: bool = False
+    damaged: bool = False
     interpreted: Replayed | None = None
     harm: Counterexample | None = None
+    looked: list[Signature] = field(default_factory=list)
 
     @property
     def path(self) -> Path:
         return self.directory / "counterexample.json"
-
-    @property
-    def replay(self) -> str:
-        """The command that replays it."""
-        return replay_command(self.path, self.counterexample.target)
 
     @property
     def harm_path(self) -> Path:
@@ -108,7 +107,7 @@ class Finding:
             "message": harm.message,
             "operations": len(harm.operations),
             "file": f"{self.directory.name}/{self.harm_path.name}",
-            "replay": replay_command(self.harm_path, harm.target),
+            "replay": replay_command(self.harm_path, harm),
         }
 
     @property
@@ -159,7 +158,7 @@ class Finding:
                     "signature": variant.signature.to_json(),
                     "said": str(variant.signature),
                     "file": self.variant_path(variant.signature).relative_to(self.directory.parent).as_posix(),
-                    "replay": replay_command(self.variant_path(variant.signature), found.target),
+                    "replay": replay_command(self.variant_path(variant.signature), found),
                 }
                 for variant in self.variants
             ],
@@ -169,22 +168,31 @@ class Finding:
             "interpreter": self.interpreter,
             "first_seen": self.first_seen,
             "last_seen": self.last_seen,
-            "replay": self.replay,
+            "replay": replay_command(self.path, found),
         }
 
 
 class Findings:
-    """The folder. now: the time, for dates only."""
+    """The folder. now: the time, for dates only. left: a line for each directory that `tidy` leaves alone, being a link
+    or damaged."""
 
     def __init__(self, folder: Path, keep: Keep, now: datetime) -> None:
         self.folder = folder
         self.keep = keep
         self._now = now
         self.by_id: dict[str, Finding] = {}
+        self.left: list[str] = []
         for path in sorted(folder.glob("*/counterexample.json")):
+            if path.parent.is_symlink() or path.is_symlink():
+                self.left.append(f"{path.parent.name} is a link: it is not followed")
+                continue
             finding = _stored(path)
-            if finding is not None:
-                self.by_id[finding.signature.id] = finding
+            if finding is None:
+                self.left.append(f"{path.parent.name} cannot be read: it is kept as it is")
+                continue
+            if finding.damaged:
+                self.left.append(f"{path.parent.name}/finding.json cannot be read: it is kept as it is")
+            self.by_id[finding.signature.id] = finding
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.by_id.values())
@@ -204,8 +212,13 @@ class Findings:
         for known in every:
             if any(one.signature.id == id for one in known.symptoms):
                 return known
-        alive = (known for known in every if not known.stale and (known.hits or known.status != FIXED))
-        return next((known for known in alive if any(akin(one, symptom) for one in known.symptoms)), None)
+        alive = [known for known in every if not known.stale and (known.hits or known.status != FIXED)]
+        for known in alive:
+            if any(akin(one, symptom) for one in known.symptoms):
+                return known
+        if not symptom.kinds:  # it was not shrunk: what looked like it turned out to be this
+            return next((known for known in alive if any(one.alike(symptom.signature) for one in known.looked)), None)
+        return None
 
     def file(
         self,
@@ -268,6 +281,13 @@ class Findings:
         del self.by_id[finding.signature.id]
         shutil.rmtree(finding.directory)
 
+    def note_wording(self, finding: Finding, now: Signature) -> None:
+        """Its counterexample was replayed, and has this signature now. If it is the same in other words, it is met by
+        these, too. Raises OSError."""
+        if all(one.signature != now for one in finding.symptoms) and reworded(finding.signature, now):
+            write(finding.counterexample, finding.variant_path(now))
+            _note(finding.symptoms, symptom_of(finding.counterexample, now))
+
     def hit(self, finding: Finding, hits: int, seed: str = "") -> None:
         """It was hit so often again. Call `write` afterwards."""
         finding.hits += hits
@@ -292,7 +312,11 @@ class Findings:
         oldest = (self._now - timedelta(days=self.keep.days)).isoformat(timespec="seconds")
         rank = {FIXED: 0, KNOWN: 1}
         settled = sorted(
-            (finding for finding in self.by_id.values() if finding.status in rank and not finding.hits),
+            (
+                finding
+                for finding in self.by_id.values()
+                if finding.status in rank and not finding.hits and not finding.damaged
+            ),
             key=lambda finding: (rank[finding.status], finding.last_seen, finding.signature.id),
         )
         for finding in settled:
@@ -344,8 +368,11 @@ def _stored(path: Path) -> Finding | None:
         if finding.harm_path.exists():
             finding.harm = read(finding.harm_path)
     try:
-        data = json.loads((path.parent / "finding.json").read_text(encoding="utf-8"))
-        finding.signature = Signature.from_json(data["signature"])
+        data = json_of(text_of(path.parent / "finding.json"))
+        signature = Signature.from_json(data["signature"])
+        if signature.target != counterexample.target:
+            raise ValueError("it is another's")
+        finding.signature = signature
         finding.status, finding.total = str(data["status"]), int(data["hits_in_all"])
         finding.replays, finding.length_found = str(data["replays"]), int(data["operations_when_found"])
         finding.found_after = int(data["found_after_operations"])
@@ -356,8 +383,10 @@ def _stored(path: Path) -> Finding | None:
         if told := data.get("interpreter"):
             finding.interpreted = Replayed(str(told["outcome"]), str(told["said"]))
         finding.state = (path.parent / "state.txt").read_text(encoding="utf-8")
-    except (OSError, ValueError, KeyError, TypeError):
+    except OSError:
         pass  # the campaign ended between two files; the counterexample is there
+    except (ValueError, KeyError, TypeError):
+        finding.damaged = True
     # Of an older version, or not noted in time: by the files.
     if not any(one.signature == finding.signature for one in finding.symptoms):
         finding.symptoms.insert(0, symptom_of(counterexample, finding.signature))
@@ -371,7 +400,7 @@ def _stored(path: Path) -> Finding | None:
 
 
 def _size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
 
 
 def _readme(finding: Finding) -> str:
@@ -385,25 +414,28 @@ def _readme(finding: Finding) -> str:
         operations += f"\n  ... {len(found.operations) - 60} more"
     elif found.at is not None and found.at >= len(found.operations):
         operations += "\n> then, in the drain phase"
-    replays = finding.replays
+    replays, replay = finding.replays, replay_command(finding.path, found)
+    ways = {one.signature: replay_command(finding.variant_path(one.signature), found) for one in finding.variants}
     told = {"3 of 3": "deterministic", NOT_REPLAYED: NOT_REPLAYED}.get(replays, f"flaky, {replays}")
     return (
         f"# {found.property_id}: {in_markdown(found.message)}\n\n{statement}\n\n"
         f"- status: {finding.status}; hits: {finding.total}; replays: {replays} ({told})\n"
-        f"- target `{found.target}`, {found.configuration}\n"
-        f"- found by {found.engine} with seed `{found.seed}` in {finding.length_found} operations\n"
-        + (f"- found on {found.device}: {finding.interpreter['told']}\n" if finding.interpreter else "")
-        + (f"- leads to {harm['property']}: {in_markdown(harm['message'])} (`{harm['replay']}`)\n" if harm else "")
+        f"- target {code(found.target)}, {found.configuration}\n"
+        f"- found by {in_markdown(found.engine)} with seed {code(found.seed)} in {finding.length_found} operations\n"
+        + (
+            f"- found on {in_markdown(found.device)}: {in_markdown(finding.interpreter['told'])}\n"
+            if finding.interpreter
+            else ""
+        )
+        + (f"- leads to {harm['property']}: {in_markdown(harm['message'])} ({code(harm['replay'])})\n" if harm else "")
         + f"- first seen {finding.first_seen}, last seen {finding.last_seen}\n"
         f"- signature: {in_markdown(str(finding.signature))}\n"
         + "".join(
-            f"- also met as: {in_markdown(str(variant.signature))} "
-            f"(`{replay_command(finding.variant_path(variant.signature), found.target)}`)\n"
+            f"- also met as: {in_markdown(str(variant.signature))} ({code(ways[variant.signature])})\n"
             for variant in finding.variants
         )
         + f"\n```\n{operations}\n```\n\n"
-        f"```\n{finding.replay}\n"
-        f"git bisect run {replay_command(finding.path, found.target, '--bisect')}\n```\n"
+        f"```\n{replay}\ngit bisect run {replay.replace('replay', 'replay --bisect', 1)}\n```\n"
     )
 
 
@@ -422,6 +454,8 @@ def promote(
     if place.exists():
         raise NotAFinding(f"{place} exists already; give --name another name")
     kept = replace(found, target=target or found.target, note=note or found.note)
+    if why := distrusted(kept, [target], [found.judging.kernels] if target else ()):
+        raise NotAFinding(f"{path} {why}: a test would import it")
     test = to / f"test_{slug}.py" if with_test else None
     if test is not None and test.exists():
         raise NotAFinding(f"{test} exists already; give --name another name")

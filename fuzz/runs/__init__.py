@@ -4,9 +4,10 @@ In: a target factory, operations, a way of judging. Out: a `Run` (outcomes, even
 counterexample file.
 
 `perform` runs it, `values` has what every room passes on, `counterexample` reads and writes files. `status` has the
-exit statuses, `quantities` times and sizes as people write them, `files` what every writer needs.
-`bounds` says how large a file of somebody else's may be, `plain` makes its text fit to be shown, and `trust` says whose
-targets are imported.
+exit statuses, `quantities` times and sizes as people write them, `files` what every writer needs, `bounds` what a
+reader accepts at most, `trust` whether what a file names may be imported, `foreign` how a text of
+somebody else's is shown.
+`believe` says what a target has instead of what was asked of it.
 
 What a target does to its process must not happen to the one whose exit status people act on:
 

@@ -23,8 +23,9 @@ GOOD, BAD, SKIP = 0, 1, 125
 _WORD = {BAD: "bad", GOOD: "good", SKIP: "skip"}
 
 
-def bisected(file: Path, target: str, timeout: float) -> tuple[int, str]:
-    """(exit status for `git bisect run`, why). `target` overrules the file's, unless empty."""
-    replayed = isolated.replayed(file, target, timeout)
+def bisected(file: Path, target: str, timeout: float, kernels: str = "") -> tuple[int, str]:
+    """(exit status for `git bisect run`, why). `target` and `kernels` overrule the file's, unless
+    empty."""
+    replayed = isolated.replayed(file, target, timeout, kernels=kernels)
     status = {isolated.SAME: BAD, isolated.CLEAN: GOOD}.get(replayed.outcome, SKIP)
     return status, f"{_WORD[status]}: {replayed.said}"

@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
-from itertools import islice
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from properties.operations import SCHEMA, Configuration, Malformed, decode, encode
+from properties.operations import SCHEMA, Configuration, Malformed, Operation, decode, encode
 from reference import PROPERTIES
 
-from .bounds import TooMuch, checked, read_json, read_text
+from . import bounds
+from .bounds import TooMuch, json_of
 from .files import put
-from .plain import plain
 from .values import Counterexample, Judging
 
 __all__ = ["Unreadable", "as_line", "as_text", "parsed", "read", "write"]
@@ -74,15 +74,16 @@ def as_line(counterexample: Counterexample) -> str:
 
 
 def read(path: Path) -> Counterexample:
-    """Read a file that `write` made, or that somebody edited. Raises Unreadable."""
+    """Read a file that `write` made, or that somebody edited. Raises Unreadable, also for a file that asks for more
+    than `bounds` allows."""
     try:
-        text = read_text(path)
-    except TooMuch as error:
-        raise Unreadable(f"{path}: {error}; expected a counterexample file") from None
+        text = bounds.text_of(path)
     except OSError as error:
         raise Unreadable(f"{path}: cannot be read ({error.strerror}); expected a counterexample file") from None
     except UnicodeDecodeError as error:
         raise Unreadable(f"{path}: not UTF-8 text at byte {error.start}; expected a counterexample in JSON") from None
+    except TooMuch as error:
+        raise Unreadable(f"{path}: {error}") from None
     return parsed(text, path)
 
 
@@ -91,15 +92,17 @@ def parsed(text: str, path: Path) -> Counterexample:
 
     Raises Unreadable. O(text).
     """
-    text = _TRAILING_COMMA.sub(lambda match: match.group(1) or match.group(2), text)
     try:
-        text = _joined(text)
-        data = read_json(text)
-    except TooMuch as error:
-        raise Unreadable(f"{path}: {error}; expected a counterexample in JSON") from None
+        try:
+            data = json_of(text)
+        except json.JSONDecodeError:
+            text = _joined(_TRAILING_COMMA.sub(lambda match: match.group(1) or match.group(2), text))
+            data = json_of(text)
     except json.JSONDecodeError as error:
         cut = " (the file is cut off)" if error.pos >= len(text.rstrip()) else ""
         raise Unreadable(f"{path}:{error.lineno}: {error.msg}{cut}; expected a counterexample in JSON") from None
+    except TooMuch as error:
+        raise Unreadable(f"{path}:{error.line}: {error}") from None
     if not isinstance(data, dict):
         raise Unreadable(
             f"{path}:1: found a {type(data).__name__}; expected an object with configuration and operations"
@@ -112,75 +115,107 @@ def parsed(text: str, path: Path) -> Counterexample:
         )
     try:
         configuration = Configuration.from_json(data.get("configuration"))
-    except (Malformed, TypeError) as error:
+        bounds.pool_within(configuration.num_blocks, configuration.block_size)
+    except (Malformed, TypeError, TooMuch) as error:
         raise Unreadable(f"{path}:{_line_of(text, 'configuration')}: {error}") from None
-    if not isinstance(data.get("operations"), list):
+    field = "judging"
+    try:
+        judging = _judging(data.get("judging", {}))
+        for field, kind, expected in _FIELDS:
+            if not isinstance(data.get(field, kind()), kind) and (data[field] is not None or field == "target"):
+                raise Malformed(f"{field} is {data[field]!r:.80}; expected {expected}")
+        field = "property"
+        property_id = data.get("property")
+        if property_id is not None and (not isinstance(property_id, str) or property_id not in PROPERTIES):
+            raise Malformed(f"there is no property {property_id!r:.80}; there are {', '.join(PROPERTIES)}, and null")
+        field = "at"
+        at = data.get("at")
+        if at is not None and (type(at) is not int or at < 0):
+            raise Malformed(f"at is {at!r:.80}; expected the index of an operation, from 0 on, or null")
+        field = "versions"
+        versions = data.get("versions") or {}
+        if not all(isinstance(value, str) for value in versions.values()):
+            raise Malformed(f"versions is {versions!r:.80}; expected an object of texts")
+    except Malformed as error:
+        raise Unreadable(f"{path}:{_line_of(text, field)}: {error}") from None
+    operations, gap = _operations(data.get("operations"), text, path)
+    return Counterexample(
+        configuration=configuration,
+        operations=operations,
+        target=data.get("target", "kvcore"),
+        property_id=property_id,
+        message=data.get("message") or "",
+        at=at,
+        judging=judging,
+        engine=data.get("engine") or "",
+        seed=str(data.get("seed") or ""),
+        device=data.get("device") or "",
+        note=data.get("note") or "",
+        traceback=data.get("traceback") or "",
+        policy=dict(data.get("policy") or {}),
+        versions=dict(versions),
+        gap=gap,
+    )
+
+
+_FIELDS: tuple[tuple[str, type, str], ...] = (
+    ("target", str, "a name, or package.module:factory"),
+    ("message", str, "a text"),
+    ("engine", str, "a text"),
+    ("device", str, "a text"),
+    ("note", str, "a text"),
+    ("traceback", str, "a text"),
+    ("versions", dict, "an object of texts"),
+    ("policy", dict, "an object: what was believed of the core"),
+)
+
+
+def _judging(data: Any) -> Judging:
+    """Raises Malformed."""
+    if not isinstance(data, dict):
+        raise Malformed(f"judging is {data!r:.80}; expected an object")
+    plain = asdict(Judging())
+    if unknown := [key for key in data if key not in plain]:
+        raise Malformed(f"judging: there is no {unknown[0]!r:.80}; there are {', '.join(plain)}")
+    values: dict[str, Any] = {}
+    for field, default in plain.items():
+        value = values[field] = data.get(field, default)
+        if type(value) is not type(default):
+            expected = "true or false" if type(default) is bool else "a text"
+            raise Malformed(f"judging: {field} is {value!r:.80}; expected {expected}")
+    return Judging(**values)
+
+
+def _operations(data: Any, text: str, path: Path) -> tuple[tuple[Operation, ...], str]:
+    """The operations, and what is said of those that were not recorded. Raises Unreadable, with the line of the
+    operation. O(text)."""
+    if not isinstance(data, list):
         raise Unreadable(f"{path}:{_line_of(text, 'operations')}: expected a list of operations")
+    if len(data) > bounds.OPERATIONS:
+        line = _line_of(text, "operations")
+        raise Unreadable(f"{path}:{line}: {len(data):,} operations; allowed are {bounds.OPERATIONS:,}")
+    try:
+        bounds.tokens_within(data)
+    except TooMuch as error:
+        raise Unreadable(f"{path}:{_line_of_operation(text, error.line)}: {error}") from None
     operations = []
     gap = ""
-    for number, item in enumerate(data["operations"]):
+    for number, item in enumerate(data):
         if isinstance(item, dict) and "dropped" in item and "op" not in item:
             gap = f"{item['dropped']!r:.20} or more operations after these were not recorded: {item.get('why')!s:.200}"
             break  # without them, what follows would be judged wrongly
         try:
             operations.append(decode(item))
         except Malformed as error:
-            line = next(islice(_lines_of_operations(text), number, None))
-            raise Unreadable(f"{path}:{line}: {error}") from None
-    try:
-        checked(configuration, operations)
-    except Malformed as error:
-        raise Unreadable(f"{path}:{_line_of(text, 'configuration')}: {error}") from None
-    for name, (kind, expected) in _FIELDS.items():
-        if name in data and not isinstance(data[name], kind):
-            raise Unreadable(f"{path}:{_line_of(text, name)}: {name} is {data[name]!r:.80}; expected {expected}")
-    property_id = data.get("property")
-    if property_id is not None and property_id not in PROPERTIES:
-        raise Unreadable(
-            f"{path}:{_line_of(text, 'property')}: property is {property_id!r:.80}; there are {', '.join(PROPERTIES)}"
-        )
-    judging = data.get("judging", {})
-    return Counterexample(
-        configuration=configuration,
-        operations=tuple(operations),
-        target=plain(str(data.get("target", "kvcore"))),
-        property_id=property_id,
-        message=plain(str(data.get("message", ""))),
-        at=data.get("at"),
-        judging=Judging(
-            bool(judging.get("outside", False)),
-            bool(judging.get("exact", True)),
-            str(judging.get("kernels", "")),
-            str(judging.get("keys", "")),
-            bool(judging.get("sizes", False)),
-        ),
-        engine=plain(str(data.get("engine", ""))),
-        seed=plain(str(data.get("seed", ""))),
-        device=plain(str(data.get("device", ""))),
-        note=plain(str(data.get("note", ""))),
-        traceback=plain(str(data.get("traceback", ""))),
-        policy=dict(data.get("policy", {})),
-        versions=dict(data.get("versions", {})),
-        gap=plain(gap),
-    )
-
-
-_FIELDS: dict[str, tuple[Any, str]] = {
-    "at": ((int, type(None)), "the number of an operation, or null"),
-    "judging": (dict, "an object with outside, exact and kernels"),
-    "versions": (dict, "an object: a version for each package"),
-    "policy": (dict, "an object: what was believed of the core"),
-    "property": ((str, type(None)), "a property's name, or null"),
-    "target": (str, "a target's name"),
-}
-"""What a field of the head may be, and how that is said."""
+            raise Unreadable(f"{path}:{_line_of_operation(text, number)}: {error}") from None
+    return tuple(operations), gap
 
 
 def _joined(text: str) -> str:
     """JSON Lines as one object, with each operation on its own line as before. Any other text is returned unchanged."""
     head, *lines = text.split("\n")
     try:
-        first = read_json(head)
+        first = json_of(head)
     except json.JSONDecodeError:
         return text
     if not isinstance(first, dict) or "operations" in first or not lines:
@@ -198,14 +233,15 @@ def _line_of(text: str, key: str) -> int:
     return text.count("\n", 0, at) + 1 if at >= 0 else 1
 
 
-def _lines_of_operations(text: str) -> Iterator[int]:
-    """The line on which each element of "operations" begins."""
+def _line_of_operation(text: str, number: int) -> int:
+    """The line on which the operation at index `number` begins. O(text)."""
     decoder = json.JSONDecoder()
-    at = text.index("[", text.index('"operations"')) + 1
-    while True:
-        while text[at] in " \t\r\n,":
-            at += 1
-        if text[at] == "]":
-            return
-        yield text.count("\n", 0, at) + 1
-        at = decoder.raw_decode(text, at)[1]
+    at = 0
+    with suppress(ValueError, IndexError):  # of a file with two lists of that name: the best that can be said
+        at = text.index("[", text.index('"operations"')) + 1
+        for left in range(number, -1, -1):
+            while text[at] in " \t\r\n,":
+                at += 1
+            if left:
+                at = decoder.raw_decode(text, at)[1]
+    return text.count("\n", 0, at) + 1

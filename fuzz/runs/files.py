@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["free", "put", "tried"]
+__all__ = ["free", "put", "set_aside", "tried"]
 
 
 def put(path: Path, text: str) -> Path:
@@ -45,6 +45,16 @@ def free(path: Path) -> Path:
         number += 1
         found = path.with_name(f"{path.stem}-{number}{path.suffix}")
     return found
+
+
+def set_aside(path: Path) -> Path:
+    """Rename what cannot be read to path.damaged-1, or the first such name that nothing has; returns it. Raises
+    OSError."""
+    number = 1
+    while (place := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    path.rename(place)
+    return place
 
 
 _TRIAL = 1 << 16

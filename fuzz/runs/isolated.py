@@ -32,14 +32,16 @@ def replayed(
     timeout: float = 300.0,
     environment: Mapping[str, str] = {},
     beat: Callable[[], None] = lambda: None,
+    kernels: str = "",
 ) -> Replayed:
-    """Replay `file`, on `target` unless that is empty, within `timeout` seconds; `beat` is called now and then. Never
-    raises. A second to start, or several where torch is needed."""
+    """Replay `file`, on `target` and `kernels` unless these are empty, within `timeout` seconds; `beat` is called
+    now and then. Never raises. A second to start, or several where torch is needed."""
     try:
         stored = read(file)
     except Unreadable as error:
         return Replayed(NOT_RUN, str(error))
     command = [*ourselves(), "replay", "--json", str(file), *(["--target", target] if target else [])]
+    command += ["--kernels", kernels] if kernels else []
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, **environment}
     )

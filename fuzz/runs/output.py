@@ -24,28 +24,35 @@ class Output:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._before = 0
+        self._last = b""
 
     def look(self, most: int = _MOST) -> None:
-        """Empty it if it is long. O(1)."""
+        """Empty it if it is long, but for its last bytes. O(1)."""
         with suppress(OSError):
             if (size := self.path.stat().st_size) > most:
+                self._last = self._end()
                 os.truncate(self.path, 0)
                 self._before += size
 
     def last_words(self) -> str:
         """The last that was printed. The file is empty afterwards."""
         try:
-            with self.path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                file.seek(max(0, size - _LAST))
-                text = file.read().decode("utf-8", "replace")
+            last = self._end()
+            size = self._before + self.path.stat().st_size
         except OSError:
             return ""
+        text = last.decode("utf-8", "replace")
         if self._before:
-            text = f"(it printed {self._before + size:,} bytes; the last are these)\n{text}"
+            text = f"(it printed {size:,} bytes; the last are these)\n{text}"
         self.look(0)
-        self._before = 0
+        self._before, self._last = 0, b""
         return text
+
+    def _end(self) -> bytes:
+        """What was printed last, also where the file was emptied since. Raises OSError."""
+        with self.path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST))
+            return (self._last + file.read())[-_LAST:]
 
 
 def print_to(path: Path | None) -> None:

@@ -6,6 +6,7 @@ torch and Triton are imported only when a judging asks for kernels.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from properties.operations import Configuration, Operation
@@ -66,7 +67,7 @@ def perform(
     try:
         for operation in operations(session) if callable(operations) else operations:
             act(operation)
-        run.events = {**session.judge.events, **session.target.noticed()}
+        run.events = {**session.judge.events, **session.noticed()}
         drained = True
         if drain:
             session.drain(act)
@@ -74,5 +75,7 @@ def perform(
         run.violation = violation
         run.at = len(outcomes)
         if not drained:
-            run.events = {**session.judge.events, **session.target.noticed()}
+            run.events = dict(session.judge.events)
+            with suppress(Violation):
+                run.events |= session.noticed()
     return run

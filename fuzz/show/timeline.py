@@ -18,7 +18,7 @@ from properties.session import Outcome, Session
 from properties.target import Capability
 from reference import Violation
 
-from ..runs.plain import plain
+from ..runs.foreign import visible
 
 __all__ = ["Timeline", "describe", "states"]
 
@@ -28,7 +28,7 @@ _WIDEST = 12
 
 def describe(operation: Operation) -> str:
     """One operation in one line, as a person would write it down."""
-    return plain(operation.describe()).replace("\n", "\\n")
+    return " ".join(visible(operation.describe()).split("\n"))
 
 
 def hard_states(summary: Mapping[str, Any]) -> str:
@@ -84,7 +84,7 @@ def _cell(row: dict[str, Any], size: int, changed: bool) -> str:
     mark = "=" if row["published"] else " "
     text = f"{row['block']}: {state:<8}{mark} {content}"
     if row["holders"]:
-        text += "  " + plain(",".join(row["holders"])).replace("\n", "\\n")
+        text += "  " + visible(",".join(row["holders"])).replace("\n", "\\n")
     if "core" in row:
         core = row["core"]
         text += f"  core: ×{core['references']}{' =' if core['published'] else ''}"
@@ -99,7 +99,7 @@ class Timeline:
 
     def __init__(self, title: str, drain_from: int | None = None) -> None:
         self._rows: list[tuple[str, str, str]] = []
-        self._title = plain(title)
+        self._title = visible(title)
         self._drain_from = drain_from
         self._pending: str | None = None
         self._before: list[dict[str, Any]] = []

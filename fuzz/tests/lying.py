@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,3 +27,24 @@ def honest() -> Plain:
 
 def blind() -> Plain:
     return Plain(lambda out, *_: out.nan_to_num_(0.0))
+
+
+def deadly() -> Plain:
+    """Ends its process where a sequence has two query rows or more."""
+    return Plain(where_two_rows(lambda: os._exit(0)))
+
+
+def leaving() -> Plain:
+    return Plain(where_two_rows(lambda: exit(0)))
+
+
+def unmade() -> Plain:
+    raise RuntimeError("no device here")
+
+
+def where_two_rows(act: Callable[[], object]) -> Callable[..., None]:
+    def fault(out: torch.Tensor, step: Step, how: How, cache: Any) -> None:
+        if max(step.lengths, default=0) > 1:
+            act()
+
+    return fault

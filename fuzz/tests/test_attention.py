@@ -12,7 +12,8 @@ pytest.importorskip("torch")
 pytest.importorskip("triton")
 
 from fuzz.cli import app
-from fuzz.engines.attention import CaseFinding, case_of, check_one, shrink_case
+from fuzz.engines.attention import AttentionPlan, run_attention, shrink_case
+from fuzz.engines.bench import CaseFinding, case_of, check_one
 from fuzz.engines.engine import Assignment
 from fuzz.engines.kernels import KernelsEngine
 from fuzz.engines.tally import Tally
@@ -164,3 +165,44 @@ def test_kernels_that_cannot_even_store_are_a_finding_not_a_failure_of_the_harne
     assert done.exit_code == 1, done.output
     assert "python -m fuzz attention --kernels fuzz.zoo:KN-17 --case" in done.output
     assert list((tmp_path / "findings").iterdir())
+
+
+def test_kernels_that_end_their_process_are_found_and_the_run_goes_on(tmp_path: Path) -> None:
+    plan = AttentionPlan("fuzz.tests.lying:deadly", "2", 3, budget=8, max_findings=0)
+    result = run_attention(plan)
+    assert {(found.property_id, found.message) for found in result.findings} == {
+        ("CRASH", "the process that ran the kernels ended by itself with status 0")
+    }
+    assert result.following == 3
+    assert result.counts["cases"] + len(result.findings) == 3
+    assert all(max(rows for _, rows in found.case.sequences) > 1 for found in result.findings)
+
+
+@pytest.mark.nightly
+def test_a_crash_that_ends_its_process_is_shrunk_to_what_it_needs() -> None:
+    bad = Case(sequences=((5, 5), (9, 1)), dtype="bfloat16", group=2, seed=3)
+    found = check_one("fuzz.tests.lying:deadly", bad)
+    assert found is not None
+    small = shrink_case("fuzz.tests.lying:deadly", found)
+    assert small.case == Case(sequences=((2, 2),))
+    assert small.message == found.message
+
+
+def test_exit_in_a_kernel_is_a_crash_that_says_where() -> None:
+    found = check_one("fuzz.tests.lying:leaving", Case(sequences=((5, 5),)))
+    assert found is not None
+    assert found.property_id == "CRASH"
+    assert "the kernels ended in SystemExit: 0" in found.message
+
+
+def test_kernels_that_cannot_be_made_are_said_in_a_line(tmp_path: Path) -> None:
+    for more in ((), ("--case", "{}")):
+        code, output = run("--kernels", "fuzz.tests.lying:unmade", "--out", str(tmp_path), *more)
+        assert code == 2
+        assert "their factory ended in RuntimeError: no device here (at lying.py:" in output
+
+
+def test_kernels_that_hide_poison_cannot_be_judged(tmp_path: Path) -> None:
+    code, output = run("--kernels", "fuzz.tests.lying:blind", "--cases", "2", "--out", str(tmp_path))
+    assert (code, "these kernels cannot be judged" in output) == (3, True), output
+    assert "cannot be judged" in json.loads((tmp_path / "attention.json").read_text())["failure"]

@@ -328,9 +328,18 @@ def test_what_fails_now_and_then_is_kept_and_said(tmp_path: Path) -> None:
 
 
 def test_only_the_properties_that_were_asked_for_count(tmp_path: Path) -> None:
-    plan = replace(WALK, targets=("fuzz.zoo:NV-1",), properties=("FRESHNESS",))
+    plan = replace(WALK, targets=("fuzz.zoo:NV-3",), properties=("LIFETIME",))
     result = night(tmp_path, plan, until=lambda campaign: campaign.result.not_counted)
     assert result.status == 0
+    assert result.not_counted["RECOMPUTE"] > 0
+
+
+def test_a_property_that_was_asked_for_is_found_behind_one_that_was_not(tmp_path: Path) -> None:
+    """Every episode that meets a stale entry of the index ends there, if that is looked at."""
+    plan = replace(WALK, targets=("fuzz.zoo:NV-1",), properties=("PUBLISH",))
+    result = night(tmp_path, plan, enough=1)
+    assert result.status == 1
+    assert {one.counterexample.judging.outside for one in result.findings} == {True}
     assert result.not_counted["OWNERSHIP"] > 0
 
 

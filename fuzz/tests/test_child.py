@@ -16,7 +16,6 @@ from fuzz.runs.child import Ended, ask, each
 from fuzz.runs.files import free, put, tried
 from fuzz.runs.guard import watched
 from fuzz.runs.output import Output, print_to
-from fuzz.runs.trust import Untrusted, replay_command, shipped, trusted
 
 
 def act(what: str) -> str:
@@ -117,15 +116,3 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert free(tmp_path / "a.json").name == "a-2.json"
     with pytest.raises(OSError):
         tried(tmp_path / "a.json")
-
-
-def test_a_files_target_is_imported_only_if_it_is_ours_or_the_user_names_it() -> None:
-    file = Path("found.json")
-    for ours in ("kvcore", "fuzz.zoo:NV-1", "properties.targets.kvcore:make"):
-        assert shipped(ours) and trusted(ours, file) == ours
-        assert "--target" not in replay_command(file, ours)
-    for other in ("os:system", "fuzzy:make", "my.core:make"):
-        with pytest.raises(Untrusted, match="--target"):
-            trusted(other, file)
-        assert trusted(other, file, [other]) == other
-        assert replay_command(file, other).endswith(f"--target {other}")

@@ -172,7 +172,8 @@ def test_what_a_run_leaves_is_taken_by_every_command(tmp_path: Path) -> None:
     """In this process as on workers: clean, and with a bug that is accepted and promoted."""
     clean, broken = tmp_path / "clean", tmp_path / "broken"
     assert fuzz("run", "--engine", "walk", "--budget", "1s", "--out", clean).exit_code == 0
-    found = fuzz("run", "--engine", "walk", "--target", "fuzz.zoo:NV-1", "--seed", "1", "--out", broken)
+    flags = ("--seed", "1", "--max-findings", "1")
+    found = fuzz("run", "--engine", "walk", "--target", "fuzz.zoo:NV-1", *flags, "--out", broken)
     assert found.exit_code == 1, found.output
     (finding,) = (broken / "findings").iterdir()
     assert fuzz("promote", finding, "--to", tmp_path / "kept").exit_code == 0
@@ -295,7 +296,7 @@ def test_unit_n_of_a_seed_is_the_same_operations_wherever_it_runs(workers: int, 
     assert seed == (f"5/{BROKEN}/all" if named else "5")
     assignment = Assignment(load(BROKEN), BROKEN, seed, Judging(), Tally(), lambda: 0.0, 1.0, first=int(unit), count=1)
     again, _ = engine_of("walk").hunt(assignment)
-    assert again == replace(found, note="")
+    assert again == replace(found, note="", policy={})
 
 
 @pytest.mark.parametrize(

@@ -217,8 +217,11 @@ def test_the_first_steps_of_a_user(installed: Installed, tmp_path: Path) -> None
     found = installed.run(tmp_path, *split("kvcore-fuzz run --target toy:make --engine walk --seed 1"))
     assert found.returncode == 1, found.stderr
     (finding,) = (tmp_path / "fuzz-out" / "findings").iterdir()
-    assert installed.run(tmp_path, "kvcore-fuzz", "replay", str(finding / "counterexample.json")).returncode == 1
-    assert installed.run(tmp_path, "kvcore-fuzz", "promote", str(finding)).returncode == 0
+    named = ("--target", "toy:make")
+    assert (
+        installed.run(tmp_path, "kvcore-fuzz", "replay", str(finding / "counterexample.json"), *named).returncode == 1
+    )
+    assert installed.run(tmp_path, "kvcore-fuzz", "promote", str(finding), *named).returncode == 0
     assert installed.run(tmp_path, "pytest", "-q", "regressions").returncode == 1, "red until the bug is fixed"
     suite = installed.run(tmp_path, *split("pytest -q --pyargs properties.suite.test_contract --target toy:make"))
     assert suite.returncode == 1 and "cannot import" not in suite.stdout + suite.stderr, suite.stdout + suite.stderr

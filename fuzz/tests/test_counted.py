@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from time import monotonic
 import pytest
 from typer.testing import CliRunner
 
+import kvcore.batch
 from fuzz.campaign.checks import checks_of
 from fuzz.campaign.plan import CampaignPlan
 from fuzz.campaign.probe import probe
@@ -18,6 +20,7 @@ from fuzz.engines.endurance import EnduranceEngine
 from fuzz.engines.engine import Assignment, Engine
 from fuzz.engines.keys import KeysEngine
 from fuzz.engines.namespaces import NamespacesEngine, alike
+from fuzz.engines.swarm import WalkEngine
 from fuzz.engines.tally import Tally
 from fuzz.runs.counterexample import read, write
 from fuzz.runs.perform import perform
@@ -100,6 +103,28 @@ def test_the_engine_leaves_a_target_without_namespaces_alone() -> None:
 
     found, tally = hunt(NamespacesEngine(), Plain)
     assert (found, tally.operations) == (None, 0)
+
+
+# ---- padding ---------------------------------------------------------------------------------------------------------
+
+EXTENDED = {
+    "context_lengths": ("wanted_rows, 0", "wanted_rows, 1"),
+    "cu_seqlens": ("int(self.cu_seqlens[-1])", "0"),
+    "packed_rows": ("wanted_tokens, -1", "wanted_tokens, 0"),
+    "row_sequences": ("wanted_tokens, -1", "wanted_tokens, 0"),
+    "slot_mapping": ("wanted_tokens, -1", "wanted_tokens, 0"),
+}
+
+
+@pytest.mark.parametrize("name", EXTENDED)
+def test_padding_that_somebody_would_read_is_found(name: str) -> None:
+    (line,) = [one for one in inspect.getsource(kvcore.batch).splitlines(True) if f"            {name}=_extend" in one]
+    factory = planted([Change("batch.py", line, line.replace(*EXTENDED[name]))])
+    found, _ = hunt(WalkEngine(), factory, count=50)
+    assert found is not None and found.property_id == "MAPPING"
+    assert "filled up by" in found.message
+    again = perform(factory, found.configuration, found.operations, found.judging)
+    assert again.violation is not None and str(again.violation) == f"MAPPING: {found.message}"
 
 
 # ---- what grows ------------------------------------------------------------------------------------------------------

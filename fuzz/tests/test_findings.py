@@ -119,6 +119,53 @@ A, B, D, C, F, L = (
 )
 
 
+CODE = {f"pool.py:Pool.take+{line}": 10 for line in range(10)}
+"""Unusual places in a target's code."""
+
+
+def _through(symptom: Symptom, part: float) -> Symptom:
+    """`symptom`, running through places that have `part` of their weight in common with `CODE`."""
+    both = round(20 * part / (1 + part))  # of ten places each
+    own = [*list(CODE)[:both], *(f"other.py:f+{line}" for line in range(10 - both))]
+    return replace(symptom, places=dict.fromkeys(own, 10))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "common", "same"),
+    [
+        (_symptom([A, D, F]), _symptom([B, A, D, C], "one is too many"), 1.0, True),
+        (_symptom([A, D, F]), _symptom([B, A, D, C], "one is too many"), 0.6, False),
+        (_symptom([A, D, F, C]), _symptom([A, D, C, F], "one is too many"), 0.6, True),
+        (_symptom([A, D, F, C]), _symptom([A, D, C, F], "one is too many"), 0.3, False),
+        (_symptom([A, D, F]), _symptom([B, A, D, C], "one is too many", ends="it is held"), 0.3, True),
+        (_symptom([A, D, F]), _symptom([B, A, D, C], "one is too many", ends="it is held"), 0.0, False),
+        (_symptom([A, D, F]), _symptom([A, D, F], configuration=Configuration(3, caching=False)), 0.0, False),
+        (_symptom([A, D, F]), _symptom([B, A, D, F], "one is too many", ends="it is held"), 0.0, True),
+    ],
+    ids=[
+        "the same code",
+        "much the same code, nothing else",
+        "the same operations, much the same code",
+        "the same operations, other code",
+        "it leads to the other elsewhere, some code in common",
+        "it leads to the other elsewhere, other code",
+        "the same divergence in other code",
+        "it leads to the other at the same operation",
+    ],
+)
+def test_where_the_code_is_known_it_tells_bugs_apart(one: Symptom, other: Symptom, common: float, same: bool) -> None:
+    first, second = replace(one, places=CODE), _through(other, common)
+    assert akin(first, second) == akin(second, first) == same
+
+
+def test_a_symptom_keeps_its_places_in_a_file() -> None:
+    symptom = replace(_symptom([A, D, F], ends="x"), places=CODE)
+    assert Symptom.from_json(json.loads(json.dumps(symptom.to_json()))) == symptom
+    old = _symptom([A, D, F]).to_json()
+    assert "places" not in old
+    assert Symptom.from_json(old).places == {}, "of a version that did not know them"
+
+
 @pytest.mark.parametrize(
     ("one", "other", "same"),
     [
@@ -198,6 +245,18 @@ def test_another_way_to_meet_a_bug_joins_its_finding_and_is_kept(tmp_path: Path)
         (finding.directory / gone).unlink(missing_ok=True)
     by_files = next(one for one in Findings(tmp_path, Keep(), NOW) if one.directory == finding.directory)
     assert {one.signature for one in by_files.symptoms} == {signature_of(one) for one in (FOUND, LATER, third)}
+
+
+def test_what_there_was_no_time_to_shrink_joins_what_looked_like_it(tmp_path: Path) -> None:
+    findings = Findings(tmp_path, Keep(), NOW)
+    hit = unlike(3, "a hit has another history")
+    settled = findings.file(symptom_of(FOUND), FOUND, hit, status=NEW, replays="3 of 3")
+    settled.looked.append(signature_of(hit))
+    late = replace(hit, configuration=Configuration(num_blocks=9, reuse="last_token"))
+    assert findings.like(Symptom(signature_of(late))) is settled
+    assert findings.like(Symptom(signature_of(unlike(5)))) is None
+    shrunk = symptom_of(replace(late, operations=(A, D, C), at=2))
+    assert findings.like(shrunk) is None, "what was shrunk is told by what it is"
 
 
 def test_nothing_new_joins_what_was_fixed(tmp_path: Path) -> None:
@@ -298,6 +357,52 @@ def test_a_baseline_of_an_older_version_is_read(tmp_path: Path) -> None:
     old = Baseline.load(path)
     assert old.status(symptom_of(FOUND))[0] == old.status(symptom_of(LATER))[0] == KNOWN
     assert old.status(symptom_of(unlike()))[0] == NEW
+
+
+CLAIM = replace(
+    FOUND,
+    property_id="OWNERSHIP",
+    message="the index claims (('salt', 's'),) (0,) for block 1, which holds ((), (0,))",
+)
+CLAIMED = replace(
+    CLAIM,
+    property_id="ISOLATION",
+    message="the index claims block 1 for namespace (); it was written in (('salt', ''),)",
+)
+
+
+@pytest.mark.parametrize(
+    ("stored", "now", "same"),
+    [
+        (replace(FOUND, message="2 blocks stay held after 'a' is freed"), FOUND, True),
+        (CLAIM, CLAIMED, True),
+        (replace(CLAIM, message="block 1 holds (0,) and is not in the index"), CLAIMED, False),
+        (replace(FOUND, property_id="HISTORY"), FOUND, False),
+        (replace(FOUND, at=0), FOUND, False),
+    ],
+    ids=["other words", "a leak that was called OWNERSHIP", "another OWNERSHIP", "another property", "elsewhere"],
+)
+def test_what_a_known_finding_is_called_today_is_known(stored: Counterexample, now: Counterexample, same: bool) -> None:
+    """Messages change: the target's and ours. The known operations are replayed, which tells what they say today."""
+    baseline = Baseline()
+    baseline.accept([symptom_of(stored)], stored)
+    id = signature_of(stored).id
+    baseline.note_wording(id, signature_of(now))
+    assert baseline.entries[id].has(signature_of(now)) == same
+    assert baseline.entries[id].has(signature_of(stored))
+
+
+def test_a_finding_of_yesterday_is_met_in_other_words_and_stays_one(tmp_path: Path) -> None:
+    findings = Findings(tmp_path, Keep(), NOW)
+    finding = findings.file(symptom_of(CLAIM), CLAIM, CLAIM, status=NEW, replays="3 of 3")
+    findings.note_wording(finding, signature_of(CLAIMED))
+    findings.write(finding)
+    again = Findings(tmp_path, Keep(), NOW)
+    same = again.file(symptom_of(CLAIMED), CLAIMED, CLAIMED, status=NEW, replays="3 of 3")
+    assert same.directory == finding.directory
+    assert len(list(tmp_path.iterdir())) == 1
+    (variant,) = same.variants
+    assert read(same.variant_path(variant.signature)).operations == CLAIM.operations
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": 2}', '{"schema": 1, "findings": [{}]}'])

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from fuzz.campaign.executor import TaskResult
-from fuzz.campaign.streams import Range, Streams
+from fuzz.campaign.pace import Pace
+from fuzz.campaign.plan import CampaignPlan, Variant
+from fuzz.campaign.streams import Range, Streams, outside_of, streams_of
 from fuzz.campaign.tasks import Died, Stream, Task
 from fuzz.engines.registry import engine_of
 
@@ -126,3 +128,47 @@ def test_what_was_running_is_done_again_after_the_campaign_was_cut_short() -> No
     assert (running.stream, running.first, running.count) in again
     assert (first.stream, first.first + 1, first.count - 1) in again
     assert all(one.first >= engine_of(one.stream.engine).units for one in ranges[2:])
+
+
+PLAN = CampaignPlan(engines={"walk": 3.0, "hypothesis": 1.0, "trace": 1.0}, targets=("kvcore", "closed"), seed="7")
+
+
+def test_what_is_hunted_from_outside_has_a_seed_of_its_own_and_is_of_targets_that_can_be_inspected() -> None:
+    streams = outside_of(PLAN, {"kvcore"})
+    assert [(one.engine, one.target, share) for one, share in streams] == [
+        ("walk", "kvcore", 3.0),
+        ("hypothesis", "kvcore", 1.0),
+    ]
+    for stream, _ in streams:
+        assert (stream.judging.outside, stream.judging.exact) == (True, False)
+        assert stream.seed not in {one.seed for one, _ in streams_of(PLAN)}
+
+
+def test_a_plan_that_judges_from_outside_gets_no_more_of_that() -> None:
+    plan = replace(PLAN, configurations=(Variant("all"), Variant("blind", outside=True)))
+    assert outside_of(plan, {"kvcore"}) == []
+
+
+def test_streams_that_come_later_share_from_then_on_and_come_once() -> None:
+    outside = replace(WALK, configuration="outside")
+    streams = Streams([(WALK, 3.0)])
+    had = {WALK: 0.0, outside: 0.0}
+    for number in range(120):
+        if number >= 100:
+            streams.add([(outside, 3.0)])
+        task = given(streams)
+        assert task.stream is not None
+        had[task.stream] += 1.0
+        streams.done(task, done(task, 1.0))
+    assert had[outside] == pytest.approx(10.0, abs=1.0)
+
+
+def test_what_goes_on_behind_a_finding_is_mostly_hunting() -> None:
+    pace = Pace(replace(PLAN, budget=60.0, shrink=10.0, max_findings=1), began=0.0)
+    settle = Task("settle", 1, None, "", 0.0)
+    assert pace.seconds(settle, 5.0) == 10.0
+    assert pace.ends_within(16.0, 5.0) == 16.0
+    assert pace.seconds(settle, 5.0) == 4.0
+    assert pace.hunting(20.9) and not pace.hunting(21.0)
+    assert pace.seconds(settle, 25.0) == 1.5, "there is always time to name it"
+    assert pace.ends_within(100.0, 20.0) == 1.0, "nothing makes the budget longer"

@@ -13,7 +13,7 @@ pytest.importorskip("triton")
 
 import typer
 
-from fuzz.engines.attention import check_one
+from fuzz.engines.bench import check_one
 from fuzz.show.markdown_section import marks
 from fuzz.tools.survey import main, run_survey, survey_case
 from properties.attention.cases import Case

@@ -27,7 +27,8 @@ import typer
 from properties.attention.cases import Case
 from properties.targets import UnknownTarget, load_kernels
 
-from ..engines.attention import case_of, shrink
+from ..engines.attention import shrink
+from ..engines.bench import case_of
 from ..show.markdown_section import replace_section
 
 if TYPE_CHECKING:

@@ -9,5 +9,5 @@ them on a target.
 
 The engine `trace` and the command line use this room.
 
-Imports: properties, reference, numpy.
+Imports: fuzz.runs, properties, reference, numpy.
 """

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
+from typing import IO
 
+from ..runs import bounds
 from .format import Format
 from .request import BadLine, Request, TraceError
 
@@ -18,9 +21,6 @@ BUILT_IN = str(Path(__file__).with_name("multi_turn.jsonl"))
 
 FALLBACK = "mooncake"
 """What a file is read as that no format recognizes: its errors are the ones to show."""
-
-MOST_LINE = 64 << 20
-"""Bytes of one line; the file may be as long as it likes."""
 
 _FOLDER = "fuzz.traces.formats"
 
@@ -44,11 +44,27 @@ def _detected(line: bytes) -> Format:
     return known[FALLBACK]()
 
 
+def _lines(file: gzip.GzipFile | IO[bytes]) -> Iterator[tuple[int, bytes]]:
+    """(number from 1, line) of each, however much a packed file unpacks to. Raises TooMuch."""
+    number = total = blanks = 0
+    while line := file.readline(bounds.LINE + 1):
+        number += 1
+        total += len(line)
+        if len(line) > bounds.LINE:
+            raise bounds.TooMuch(f"a line of more than {bounds.LINE:,} bytes", f"{bounds.LINE:,} bytes", number)
+        if total > bounds.TRACE:
+            raise bounds.TooMuch(f"more than {bounds.TRACE:,} bytes up to here", f"{bounds.TRACE:,} bytes", number)
+        blanks += line.isspace()
+        if blanks > bounds.BLANKS:
+            raise bounds.TooMuch(f"more than {bounds.BLANKS:,} blank lines", f"{bounds.BLANKS:,} blank lines", number)
+        yield number, line
+
+
 def read_trace(path: str | Path) -> list[Request]:
     """All requests of a trace; plain or gzip, told apart by the first two bytes. Blank lines are passed over.
 
-    Raises TraceError: no such file, damaged or cut gzip, a line that is not a request of the file's format, no requests
-    at all. O(file).
+    Raises TraceError: no such file, damaged or cut gzip, a line that is not a request of the file's format, more than
+    `bounds` allows, no requests at all. O(file).
     """
     requests: list[Request] = []
     format: Format | None = None
@@ -56,21 +72,20 @@ def read_trace(path: str | Path) -> list[Request]:
     try:
         with open(path, "rb") as raw:
             packed = raw.peek(2)[:2] == b"\x1f\x8b"
-            lines = gzip.GzipFile(fileobj=raw) if packed else raw
-            while line := lines.readline(MOST_LINE + 1):
-                number += 1
-                if len(line) > MOST_LINE:
-                    raise BadLine(f"a line of more than {MOST_LINE:,} bytes", "a request a line")
+            for at, line in _lines(gzip.GzipFile(fileobj=raw) if packed else raw):
+                number = at
                 if line.isspace():
                     continue
                 format = format or _detected(line)
                 request = format.request(line)
                 if request is not None:
                     requests.append(request)
+                    if len(requests) > bounds.REQUESTS:
+                        raise BadLine(f"more than {bounds.REQUESTS:,} requests", f"{bounds.REQUESTS:,} at most")
     except BadLine as error:
         raise TraceError(path, number, error.found, error.expected) from None
-    except RecursionError:
-        raise TraceError(path, number, "JSON that is nested too deep", "a request a line") from None
+    except bounds.TooMuch as error:
+        raise TraceError(path, error.line, error.found, f"{error.allowed} (allowed at most)") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise TraceError(path, number + 1, f"a damaged or cut gzip stream ({error})", "a whole gzip file") from error
     except FileNotFoundError as error:

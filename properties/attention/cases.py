@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, TypeVar
 
-__all__ = ["Case", "Choose", "MalformedCase", "draw", "fit"]
+__all__ = ["Case", "Choose", "MalformedCase", "control_case", "draw", "fit"]
 
 T = TypeVar("T")
 
@@ -87,12 +87,13 @@ class Case:
                     data[name] = tuple(data[name])
             if "sequences" in data:
                 data["sequences"] = tuple((int(context), int(rows)) for context, rows in data["sequences"])
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise MalformedCase(f"sequences are [context, rows] pairs; rows and axes are lists: {text:.200}") from None
         case = cls(**data)
         for context, rows in case.sequences:
             if not 0 <= rows <= context:
                 raise MalformedCase(f"a sequence of {context} tokens cannot have {rows} query rows")
+        _allowed(case)
         return case
 
 
@@ -109,6 +110,63 @@ VALUES = (
 )
 LAYOUTS = ("heads first", "slots first", "interleaved", "padded rows", "unlike")
 FILLERS = ("minus one", "zero", "largest", "stale")
+
+
+DTYPE_NAMES = ("float32", "float16", "bfloat16", "float8_e4m3")
+
+_INTEGERS = {
+    "kv_heads": (1, 64),
+    "group": (1, 64),
+    "head_dim": (1, 1024),
+    "block_size": (1, 4096),
+    "shared": (0, 4096),
+    "spare": (0, 4096),
+    "tile": (1, 4096),
+    "leaf": (1, 4096),
+    "seed": (0, 2**63 - 1),
+}
+"""Far above what any core has; a case is run in an interpreter."""
+
+_ELEMENTS = 1 << 24
+"""Elements of the largest tensor that a case may ask for. As float64, for the oracle, 128 MB."""
+
+
+def _allowed(case: Case) -> None:
+    """Raises MalformedCase for a value that is of another type or out of range, before anything is built of it."""
+
+    def wrong(name: str, expected: str) -> MalformedCase:
+        return MalformedCase(f"{name} is {getattr(case, name)!r:.80}; allowed is {expected}")
+
+    def whole(value: Any, low: int, high: int) -> bool:
+        return type(value) is int and low <= value <= high
+
+    for name, (low, high) in _INTEGERS.items():
+        if not whole(getattr(case, name), low, high):
+            raise wrong(name, f"an integer from {low} to {high}")
+    for name, words in (("dtype", DTYPE_NAMES), ("values", VALUES), ("layout", LAYOUTS), ("filler", FILLERS)):
+        if getattr(case, name) not in words:
+            raise wrong(name, f"one of {', '.join(words)}")
+    for name in ("alibi", "fused", "native_fp8"):
+        if type(getattr(case, name)) is not bool:
+            raise wrong(name, "true or false")
+    if case.window is not None and not whole(case.window, 1, 2**31 - 1):
+        raise wrong("window", "an integer from 1 on, or null")
+    if case.softcap is not None and not (type(case.softcap) in (int, float) and 0 < case.softcap < float("inf")):
+        raise wrong("softcap", "a number above 0, or null")
+    if len(case.rows) != 2 or not all(whole(count, 1, 4096) for count in case.rows):
+        raise wrong("rows", "two integers from 1 to 4096")
+    if not all(type(axis) is str for axis in case.axes):
+        raise wrong("axes", "a list of texts")
+    held = sum(-(-context // case.block_size) for context, _ in case.sequences) + case.shared + case.spare
+    slots = max(held * case.block_size, case.query_rows * case.group)
+    elements = slots * case.kv_heads * case.head_dim
+    if elements > _ELEMENTS:
+        raise MalformedCase(f"a tensor of {elements:,} elements; allowed are {_ELEMENTS:,}")
+
+
+def control_case(dtype: str) -> Case:
+    """The case in which it is tried whether poison shows (see `checks.poison_is_seen`)."""
+    return Case(sequences=((19, 1),), dtype=dtype, group=2, block_size=4, seed=1)
 
 
 def draw(choose: Choose, axes: Sequence[str], budget: int = 48) -> Case:

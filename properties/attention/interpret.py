@@ -9,12 +9,27 @@ from __future__ import annotations
 import os
 import sys
 
-__all__ = ["NotInterpreted", "prepare"]
+__all__ = ["NotInterpreted", "hindrance", "prepare"]
 
 
 class NotInterpreted(RuntimeError):
     """Triton was imported before its interpreter was asked for. Import nothing of it earlier, or set
     TRITON_INTERPRET=1 in the environment."""
+
+
+_NEEDED = {"torch": "set_num_threads", "triton": "knobs"}
+"""Packages, and a name by which each is known from a stand-in."""
+
+
+def hindrance() -> str:
+    """Why kernels cannot be interpreted in this process, as the end of a sentence about what it has imported; "" if
+    they can, as far as can be told. Imports nothing."""
+    for package, name in _NEEDED.items():
+        if package in sys.modules and not hasattr(sys.modules[package], name):
+            return f"puts something else in the place of {package}, which kernels need"
+    if "triton" in sys.modules and not sys.modules["triton"].knobs.runtime.interpret:
+        return "imports Triton to compile kernels; TRITON_INTERPRET=1 in the environment has them interpreted"
+    return ""
 
 
 def prepare(dot: str = "sequential") -> None:
@@ -24,13 +39,10 @@ def prepare(dot: str = "sequential") -> None:
     """
     if "triton" not in sys.modules:
         os.environ["TRITON_INTERPRET"] = "1"
+    if why := hindrance():
+        raise NotInterpreted(f"something that ran here {why}")
     import torch
-    from triton import knobs
 
-    if not knobs.runtime.interpret:
-        raise NotInterpreted(
-            "Triton has been imported to compile kernels; set TRITON_INTERPRET=1 in the environment to interpret them"
-        )
     from . import repairs
 
     torch.set_num_threads(1)

@@ -6,17 +6,19 @@ Shared by the checks of single cases and by the law that runs beside the allocat
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
-from reference import Bounds, Crash, Equivalence, Violation
+from reference import Bounds, Equivalence, Violation
 
+from ..boundary import ended
 from .kernels import How, Kernels, Spec, Step, Unsupported, Watch, unwatched
 from .world import GUARD, NAN, Arena, World
 
-__all__ = ["Launches"]
+__all__ = ["Launches", "called"]
 
+Answer = TypeVar("Answer")
 
 _UNWRITTEN = -0x452453
 """As float32, a NaN that no arithmetic makes. An output holds it until it is written."""
@@ -97,25 +99,27 @@ class Launches:
 
     def _launch(self, act: Callable[[Watch], None], regions: Callable[[], list[Any]]) -> None:
         if not self.sanitize:
-            _call(act, unwatched)
+            called(lambda: act(unwatched))
             return
         from .sanitizer import Sanitizer
 
         sanitizer = Sanitizer()
         known = regions()
-        _call(act, lambda own, choosers: sanitizer.watch(known, own, choosers))
+        called(lambda: act(lambda own, choosers: sanitizer.watch(known, own, choosers)))
         self.accesses += sanitizer.accesses
         if sanitizer.reports:
             raise Bounds("; ".join(map(str, sanitizer.reports[:3])))
 
 
-def _call(act: Callable[[Watch], None], watch: Watch) -> None:
+def called(act: Callable[[], Answer]) -> Answer:
+    """What a call of the kernels returns. Whatever it raises is a violation of theirs, the end of the process that
+    they ask for included; Unsupported passes through."""
     try:
-        act(watch)
+        return act()
     except (Violation, Unsupported):
         raise
-    except Exception as error:
-        raise Crash(f"the kernels ended in {type(error).__name__}: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise ended("the kernels", error) from error
 
 
 def _regions() -> Any:

@@ -110,7 +110,7 @@ class KernelLaw:
         """O(pool) for the poison, and the step's own work."""
         self._poison(seen)
         if seen.step is not None and self.skipped is None:
-            self._run(*seen.step)
+            self._run(*seen.step[:3])
 
     def walk(self, seen: Seen, operations: int) -> None:
         """Nothing to compare at intervals: each step was compared when it ran."""

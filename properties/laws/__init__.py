@@ -13,6 +13,7 @@ from .counting import Counting
 from .growth import Growing
 from .internals import Internals
 from .law import AtWalks, Law, Seen
+from .padding import Padding
 from .sizes import Sizes
 
-__all__ = ["AtWalks", "Bookkeeping", "Counting", "Growing", "Internals", "Law", "Seen", "Sizes"]
+__all__ = ["AtWalks", "Bookkeeping", "Counting", "Growing", "Internals", "Law", "Padding", "Seen", "Sizes"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from reference import Conservation, Exact, Histories, Isolation, Mapping, Ownership, References, Rollback
 
+from ..boundary import counts
 from ..operations import Namespace
 from ..target import Capability, Claim
 from .law import Seen
@@ -67,9 +68,10 @@ class Bookkeeping:
 
     def _counts(self, seen: Seen) -> None:
         blocks = seen.judge.blocks
-        free, cached, active = seen.see(seen.target.counts)
+        free, cached, active = shown = seen.see(seen.target.counts)
         available = blocks.available
         if free + cached != available or cached != blocks.cached or active != blocks.num_blocks - available:
+            counts(seen.target, shown)
             raise Conservation(
                 f"the core counts {free} free + {cached} cached + {active} active blocks; by its tables there are "
                 f"{available - blocks.cached} + {blocks.cached} + {blocks.num_blocks - available}"

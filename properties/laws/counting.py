@@ -7,6 +7,7 @@ from reference import Counters
 from reference.events import COPY_ON_WRITE, EVICTED
 from reference.refusals import NEVER_FITS, OUT_OF_BLOCKS
 
+from ..boundary import counted
 from ..target import Capability, Counts
 from .law import AtWalks, Seen
 
@@ -40,7 +41,7 @@ class Counting(AtWalks):
         shown = seen.see(seen.target.counters)
         if shown == right:
             return
-        for name, count, due in zip(_NAMES, shown, right, strict=True):
+        for name, count, due in zip(_NAMES, counted(seen.target, shown), right, strict=True):
             if count is not None and count != due:
                 raise Counters(f"the core counts {count} {name}; there were {due}")
 

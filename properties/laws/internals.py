@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from reference import Internal
 
+from ..boundary import told, users_own
 from ..target import Capability
 from .law import AtWalks, Seen
 
@@ -31,5 +32,7 @@ class Internals(AtWalks):
         self._since = 0
         try:
             seen.target.check()
-        except Exception as error:
-            raise Internal(f"the core's own check says {type(error).__name__}: {error}") from error
+        except BaseException as error:
+            if users_own(error):
+                raise
+            raise Internal(f"the core's own check says {type(error).__name__}: {told(error)}") from error

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import reference
 from reference import Judge
 
-from ..target import Capability, StepArrays, Target
+from ..target import Capability, Pad, StepArrays, Target
 
 __all__ = ["AtWalks", "Law", "Seen"]
 
@@ -24,8 +24,9 @@ class Seen(Protocol):
     target: Target
     changed: Sequence[int]
     """Blocks whose references or publication the last operation changed."""
-    step: tuple[reference.Step, Sequence[tuple[int, int]], StepArrays] | None
-    """The step that the last operation dispatched, its copies and its arrays; None if it was another operation."""
+    step: tuple[reference.Step, Sequence[tuple[int, int]], StepArrays, Pad | None] | None
+    """The step that the last operation dispatched, its copies, its arrays and what makes them larger; None if it was
+    another operation."""
 
     refused: defaultdict[str, int]
     """How many operations were refused, by the error's name."""

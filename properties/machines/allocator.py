@@ -116,8 +116,9 @@ class AllocatorMachine(RuleBasedStateMachine):
         if session is None:
             return
         # Before the drain, which makes some of them happen every time.
-        self.events = {**session.judge.events, **session.target.noticed()}
+        self.events = dict(session.judge.events)
         try:
+            self.events |= session.noticed()
             if sys.exc_info()[0] is None and not self._passed:
                 session.drain()
         except Violation as violation:

@@ -7,8 +7,9 @@ Fields are told by name. The same name is written alike in every kind, so a kind
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
+from itertools import repeat
 from typing import Any, NamedTuple, TypeVar, cast
 
 from ..configuration import NAMESPACE_KINDS, Malformed, Namespace, Tokens
@@ -107,21 +108,30 @@ def decode_tokens(data: Any) -> Tokens:
     """What `encode_tokens` wrote. Invalid token ids pass: refusing them is the target's business. O(tokens)."""
     if not isinstance(data, list):
         raise TypeError
-    tokens: list[Any] = []
+    size = 0
     for item in data:
         if isinstance(item, list):
             first, count, step = item if len(item) == 3 else (*item, 1)
             if not all(type(number) is int for number in (first, count, step)) or not 0 <= count <= _LONGEST:
                 raise TypeError
-            tokens.extend(range(first, first + count * step, step) if step else [first] * count)
+            size += count
         else:
-            tokens.append(item)
-    if len(tokens) > 4096:
+            size += 1
+    if size > 4096:
         try:
-            return array("i", tokens)
+            return array("i", _values(data))  # without an integer of Python's for each at a time
         except (TypeError, OverflowError):
             pass
-    return tuple(tokens)
+    return tuple(_values(data))
+
+
+def _values(data: list[Any]) -> Iterator[Any]:
+    for item in data:
+        if isinstance(item, list):
+            first, count, step = item if len(item) == 3 else (*item, 1)
+            yield from range(first, first + count * step, step) if step else repeat(first, count)
+        else:
+            yield item
 
 
 def _typed(kind: type) -> Any:

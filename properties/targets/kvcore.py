@@ -37,6 +37,7 @@ class KvcoreTarget:
             Capability.NAMESPACES,
             Capability.HASH,
             Capability.BATCH,
+            Capability.PADDING,
             Capability.REFUSES,
             Capability.ERRORS,
             Capability.INSPECT,
@@ -113,15 +114,8 @@ class KvcoreTarget:
         return StepView(
             step,
             step.copies,
-            lambda: StepArrays(
-                tables=batch.block_tables.tolist(),
-                context_lengths=batch.context_lengths.tolist(),
-                cu_seqlens=batch.cu_seqlens.tolist(),
-                packed_rows=batch.packed_rows.tolist(),
-                row_sequences=batch.row_sequences.tolist(),
-                positions=batch.positions.tolist(),
-                slots=batch.slot_mapping.tolist(),
-            ),
+            lambda: _shown(batch),
+            padded=lambda tokens, sequences: _shown(batch.padded(tokens=tokens, sequences=sequences)),
         )
 
     def complete(self, handle: Any) -> None:
@@ -232,6 +226,18 @@ class KvcoreTarget:
 
     def noticed(self) -> dict[str, int]:
         return {"hash collision": self._collisions} if self._collisions else {}
+
+
+def _shown(batch: Any) -> StepArrays:
+    return StepArrays(
+        tables=batch.block_tables.tolist(),
+        context_lengths=batch.context_lengths.tolist(),
+        cu_seqlens=batch.cu_seqlens.tolist(),
+        packed_rows=batch.packed_rows.tolist(),
+        row_sequences=batch.row_sequences.tolist(),
+        positions=batch.positions.tolist(),
+        slots=batch.slot_mapping.tolist(),
+    )
 
 
 def make(configuration: Configuration) -> KvcoreTarget:

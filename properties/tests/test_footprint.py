@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from array import array
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 from properties.footprint import entries
 from properties.target import Adapter
@@ -59,6 +59,29 @@ def test_a_cache_in_the_core_s_module_counts() -> None:
         assert entries(one) - before >= 300
         core.Core.seen.update(dict.fromkeys(range(50)))
         assert entries(one) - before >= 350
+    finally:
+        del sys.modules["some_core"]
+
+
+def test_whoever_imported_the_core_does_not_count() -> None:
+    """As pytest does, whose loader knows all tests, their reports and what they are just doing."""
+
+    class Loader:
+        known: ClassVar[list[Any]] = []
+
+        def exec_module(self, module: ModuleType) -> None: ...
+
+    Loader.__module__ = "some_runner"
+    core = ModuleType("some_core")
+    sys.modules["some_core"] = core
+    try:
+        exec("class Core:\n    def see(self): ...\n", vars(core))
+        vars(core)["__loader__"] = loader = Loader()
+        one = core.Core()
+        before = entries(one)
+        loader.known = list(range(10_000))
+        Loader.known = list(range(10_000))
+        assert entries(one) == before
     finally:
         del sys.modules["some_core"]
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from reference import Mapping, Step
-from reference.batch import step_array_faults
+from reference.batch import padding_faults, step_array_faults
 
 from .driving import admit, allocate, charged, complete, dispatch, dispatch_all, judge_of
 from .scenes import PROMPT
@@ -123,3 +123,47 @@ def test_what_is_in_the_cache_already_is_not_written_again(slots: list[int], rig
     )
     judge.after_dispatch(due, (), (), [], arrays)
     assert charged(judge) is (None if right else Mapping)
+
+
+FILLED = {
+    "tables": [[0, 1, 2, -1], [3, -1, -1, -1], [-1, -1, -1, -1]],
+    "context_lengths": [7, 1, 0],
+    "cu_seqlens": [0, 4, 5, 5],
+    "packed_rows": [0, 1, 2, 3, 4, -1, -1],
+    "row_sequences": [0, 0, 0, 0, 1, -1, -1],
+    "positions": [3, 4, 5, 6, 0, 0, 9],
+    "slots": [3, 4, 5, 6, 12, -1, -1],
+}
+
+
+def filled_up(arrays: dict[str, list]) -> list[str]:
+    return padding_faults(SimpleNamespace(**RIGHT), SimpleNamespace(**arrays), rows=2, sequences=1)
+
+
+def test_arrays_that_are_filled_up_write_nothing_and_read_nothing_more():
+    assert filled_up(FILLED) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [
+        ("tables", [[0, 1, 2, -1], [3, -1, -1, -1], [0, -1, -1, -1]]),
+        ("tables", [[0, 1, 2, 3], [3, -1, -1, -1], [-1, -1, -1, -1]]),
+        ("tables", [[0, 2, 1, -1], [3, -1, -1, -1], [-1, -1, -1, -1]]),
+        ("tables", [[0, 1, 2, -1], [3, -1, -1, -1]]),
+        ("context_lengths", [7, 1, 1]),
+        ("context_lengths", [7, 0, 0]),
+        ("cu_seqlens", [0, 4, 5, 6]),
+        ("cu_seqlens", [0, 4, 5]),
+        ("packed_rows", [0, 1, 2, 3, 4, 0, 0]),
+        ("row_sequences", [0, 0, 0, 0, 1, 1, -1]),
+        ("positions", [3, 4, 5, 6, 1, 0, 0]),
+        ("positions", [3, 4, 5, 6, 0, 0]),
+        ("slots", [3, 4, 5, 6, 12, -1, 0]),
+        ("slots", [3, 4, 5, 6, -1, -1, -1]),
+        ("slots", [3, 4, 5, 6, 12, -1]),
+    ],
+)
+def test_a_wrong_filler_is_named(name: str, wrong: list):
+    (fault,) = filled_up(FILLED | {name: wrong})
+    assert name.removesuffix("_lengths") in fault

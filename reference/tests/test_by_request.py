@@ -389,3 +389,34 @@ def test_a_sequence_and_its_fork_are_of_the_namespace_they_were_asked_for() -> N
     admit(judge, "a", [1, 2, 3, 4], space)
     fork(judge, "a", "b")
     assert [sequence.namespace for sequence in judge.sequences.values()] == [space, space]
+
+
+# ---- what is said of histories and holders ---------------------------------------------------------------------------
+
+
+def test_where_the_history_is_the_difference_both_are_told() -> None:
+    """The same tokens are in the block, after other ones: the tokens alone would look right."""
+    judge = judge_of(4, 2)
+    allocate(judge, "a", [1, 2, 7, 7])
+    dispatched = dispatch_all(judge, "a")
+    block = judge.sequences["a"].tables[0].blocks[1]
+    judge.slots.write(block, 0, judge.histories.along(array("i", [5, 6]), (), 2)[-1], array("i", [7, 7]))
+    complete(judge, dispatched)
+    (violation,) = judge.findings
+    assert "after [1, 2]" in violation.message
+    assert "after [5, 6]" in violation.message
+
+
+@pytest.mark.parametrize(("given_back", "told"), [(False, "others: 'a'"), (True, "given back")])
+def test_a_write_into_a_block_names_its_other_holders_or_says_that_there_are_none(given_back: bool, told: str) -> None:
+    judge = judge_of(4, 4, exact=False)
+    allocate(judge, "a", [1, 2])
+    complete(judge, dispatch_all(judge, "a"))
+    fork(judge, "a", "b")
+    due = judge.before_append("b", [7])
+    judge.after_append(due, list(judge.sequences["b"].tables[0].blocks))
+    if given_back:
+        judge.blocks.references[judge.sequences["b"].tables[0].blocks[0]] = 0
+        judge.sequences.pop("a")
+    dispatch_all(judge, "b")
+    assert any(told in line for line in said(judge) if line.startswith("ALIASING"))

@@ -13,7 +13,8 @@ what goes wrong:
     disk       a disk is full or read-only, a folder is in use, a name is taken
     blame      a target answers wrongly or cannot be made: toy adapters with one mistake each
     kernels    a kernel stores wildly, skips keys, hangs or dies
-    worst      something worse lies behind the first finding, or beside it
+    worst      a finding leads to worse, two bugs are in one core, one bug shows in many ways
+    behind     a shallow mistake stands in front of a harmful one, for each engine
     files      a file that somebody else wrote is hostile or damaged
     recorder   an engine is killed, or its disk is full, while its operations are recorded
     counted    what bookkeeping does not show: counters, memory, namespaces that collide, padding, keys

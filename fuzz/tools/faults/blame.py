@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from importlib.util import find_spec
 from textwrap import indent
 
-from .fault import ROOT, Came, Fault, Place, Said, Wrong, fault
+from .fault import ROOT, Came, Cannot, Fault, Place, Said, Wrong, fault
 
 __all__: list[str] = []
 
@@ -221,3 +223,84 @@ def no_hypothesis(place: Place) -> Came:
     place.write("sitecustomize.py", "import sys; sys.modules['hypothesis'] = None")
     said = place.fuzz("run", "--engine", "hypothesis", "--budget", "2s").must(2, "hypothesis")
     return said.came("said before anything runs")
+
+
+_ON_KERNELS = ("--engine", "walk", "--engine", "kernels", "--budget", "8s", "--seed", "1")
+_COMPILES = {"TRITON_INTERPRET": "0"}
+"""Whatever the caller's environment says: what Triton does by itself."""
+
+
+def _takes_triton(place: Place, text: str, *flags: str) -> Said:
+    """A run of the walk and of kernels beside it on kvcore, whose adapter does `text` first."""
+    for package in ("torch", "triton"):
+        if find_spec(package) is None:
+            raise Cannot(f"{package} is not installed")
+    return place.fuzz(
+        "run", "--target", _toy_text(place, text), *_ON_KERNELS, *flags, timeout=180.0, environment=_COMPILES
+    )
+
+
+def _went_on(place: Place, said: Said) -> Came:
+    """The walk ran, the kernels did not, and that is said."""
+    said.must(0, "riton")
+    summary = place.summary()
+    if "walk" not in summary["engines"]:
+        raise Wrong("lost: the walk did not run")
+    if "no kernels" not in summary["properties"]["EQUIVALENCE"]:
+        raise Wrong(f"false green: EQUIVALENCE is {summary['properties']['EQUIVALENCE']}")
+    return said.came("it is said, and the run goes on without the kernels")
+
+
+@fault("imports-triton", "the adapter imports Triton, which then compiles kernels and does not interpret them")
+def imports_triton(place: Place) -> Came:
+    return _went_on(place, _takes_triton(place, "import triton\nfrom properties.targets.kvcore import make\n"))
+
+
+_STUB = "import sys, types\nsys.modules['triton'] = types.ModuleType('triton')\n"
+
+
+@fault("stubs-triton", "the adapter puts an empty module in Triton's place")
+def stubs_triton(place: Place) -> Came:
+    return _went_on(place, _takes_triton(place, f"{_STUB}from properties.targets.kvcore import make\n"))
+
+
+@fault("imports-triton-late", "the core imports Triton with its first request")
+def imports_triton_late(place: Place) -> Came:
+    text = """\
+from properties.targets.kvcore import KvcoreTarget
+class Late(KvcoreTarget):
+    def allocate(self, *values):
+        import triton
+        return super().allocate(*values)
+make = Late
+"""
+    return _went_on(place, _takes_triton(place, text))
+
+
+@fault("kernels-asked-for", "the adapter imports Triton, and --kernels asks for kernels in the interpreter")
+def kernels_asked_for(place: Place) -> Came:
+    text = "import triton\nfrom properties.targets.kvcore import make\n"
+    said = _takes_triton(place, text, "--kernels", "kvcore").must(0)
+    if "kernels" not in place.summary()["engines"]:
+        raise Wrong("false green: no kernels were run")
+    return said.came("Triton interprets from the start, and kernels are run beside the target")
+
+
+@fault("kernels-in-vain", "the adapter puts an empty module in Triton's place; --kernels asks for kernels", quick=True)
+def kernels_in_vain(place: Place) -> Came:
+    text = f"{_STUB}from properties.targets.kvcore import make\n"
+    said = _takes_triton(place, text, "--kernels", "kvcore").must(2, "mistake:make", "triton")
+    return said.came(_two_lines(said))
+
+
+@fault("replay-on-kernels", "a finding on kernels is replayed on a target whose adapter imports Triton")
+def replay_on_kernels(place: Place) -> Came:
+    bad = _toy_text(place, "import triton\nfrom properties.targets.kvcore import make\n")
+    data = json.loads((ROOT / "fuzz" / "scenarios" / "six_moments.json").read_text(encoding="utf-8"))
+    data["judging"] = {"outside": False, "exact": True, "kernels": "kvcore"}
+    file = place.write("kernels.json", json.dumps(data))
+    return (
+        place.fuzz("replay", file, "--target", bad, environment=_COMPILES)
+        .must(0)
+        .came("replayed, with kernels in the interpreter")
+    )

@@ -258,6 +258,33 @@ own_keys = _planted(
 )
 
 
+# ---- padding ---------------------------------------------------------------------------------------------------------
+
+padding_writes = _planted(
+    "padding-that-writes",
+    "rows that fill a batch up to a fixed size write to slot 0",
+    "walk",
+    "MAPPING",
+    (
+        "batch.py",
+        "            slot_mapping=_extend(self.slot_mapping, wanted_tokens, -1),\n",
+        "            slot_mapping=_extend(self.slot_mapping, wanted_tokens, 0),\n",
+    ),
+    quick=True,
+)
+padding_reads = _planted(
+    "padding-that-reads",
+    "sequences that fill a batch up to a fixed size have a token to read",
+    "walk",
+    "MAPPING",
+    (
+        "batch.py",
+        "            context_lengths=_extend(self.context_lengths, wanted_rows, 0),\n",
+        "            context_lengths=_extend(self.context_lengths, wanted_rows, 1),\n",
+    ),
+)
+
+
 @fault("ledger-of-what-is-not-checked", "a target without counters, footprint and keys is tested", quick=True)
 def not_checked(place: Place) -> Came:
     place.write(

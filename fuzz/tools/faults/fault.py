@@ -110,6 +110,11 @@ class Place:
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
 
+    def sub(self, name: str) -> Place:
+        """Another place, in a folder of this one."""
+        (self.folder / name).mkdir()
+        return Place(self.folder / name, self.environment)
+
     def write(self, name: str, text: str) -> Path:
         """A file in the folder; its common indentation goes."""
         path = self.folder / name

@@ -28,6 +28,7 @@ KINDS: tuple[str, ...] = (
     "blame",
     "kernels",
     "worst",
+    "behind",
     "files",
     "recorder",
     "counted",

@@ -97,3 +97,82 @@ def policy(place: Place) -> Came:
     )
     said = place.fuzz("replay", "found.json").must(0, "the policy of kvcore has changed", "duplicates last")
     return said.came("said, with both policies")
+
+
+# ---- one bug is one entry --------------------------------------------------------------------------------------------
+
+
+@fault("leak-is-isolation", "the salt of a request is left out of the key: the index is seen to be wrong first")
+def leak(place: Place) -> Came:
+    said = place.fuzz("run", "--target", "fuzz.zoo:VL-29", *_WALK, "--budget", "10s").must(1)
+    found = [finding["property"] for finding in place.findings()]
+    if found != ["ISOLATION"]:
+        raise Wrong(f"wrong blame: a leak across namespaces is called {', '.join(found)}")
+    return said.came(", ".join(found))
+
+
+@fault("leak-in-lookup", "the namespace is part of the key when blocks are published, and lookups leave it out")
+def leak_in_lookup(place: Place) -> Came:
+    place.write(
+        "leaky.py",
+        """
+        from properties.targets.kvcore import KvcoreTarget
+
+        class Leaky(KvcoreTarget):
+            def lookup(self, tokens, namespace):
+                return super().lookup(tokens, ())
+
+            def allocate(self, request, tokens, namespace, handle):
+                return super().allocate(request, tokens, namespace, None)
+
+        def make(configuration):
+            return Leaky(configuration)
+        """,
+    )
+    said = place.fuzz("run", "--target", "leaky:make", *_WALK, "--budget", "12s").must(1)
+    told = {
+        name
+        for finding in place.summary()["findings"]
+        for name in (
+            finding["property"],
+            (finding["leads_to"] or {}).get("property"),
+            *(variant["signature"]["property"] for variant in finding["variants"]),
+        )
+    }
+    if "ISOLATION" not in told:
+        raise Wrong(f"wrong blame: a leak across namespaces is called {told}")
+    return said.came(f"ISOLATION, in {len(place.findings())} findings")
+
+
+@fault("two-bugs-two-entries", "two bugs of different kinds are planted in one core")
+def two_entries(place: Place) -> Came:
+    said = place.fuzz(
+        "run", "--target", "fuzz.zoo:SG-4+CC-16", *_WALK, "--budget", "24s", "--max-findings", 0
+    ).must(1)  # fmt: skip
+    found = [finding["property"] for finding in place.findings()]
+    if sorted(found) != ["CONSERVATION", "MAPPING"]:
+        raise Wrong(f"lost: a CONSERVATION and a MAPPING were planted; there are {', '.join(found)}")
+    return said.came("two findings")
+
+
+@fault("asked-in-vain", "a core has one reuse policy, whatever it is asked for, and fails now and then")
+def in_vain(place: Place) -> Came:
+    place.write(
+        "stubborn.py",
+        """
+        import random
+        from fuzz.zoo import find
+        from properties.operations import Configuration
+        from properties.targets.kvcore import KvcoreTarget
+
+        def make(configuration):
+            core = find("NV-7").factory() if random.random() < 0.3 else KvcoreTarget
+            return core(Configuration(configuration.num_blocks, 2))
+        """,
+    )
+    said = place.fuzz("run", "--target", "stubborn:make", *_WALK, "--budget", "4s", "--max-findings", 0).must(1)
+    ways = [one["signature"] for finding in place.summary()["findings"] for one in finding["symptoms"]]
+    classes = {way["configuration"] for way in ways}
+    if classes != {"last_block, caching"}:
+        raise Wrong(f"false finding: one configuration is told as {classes}")
+    return said.came("one configuration in every heading")

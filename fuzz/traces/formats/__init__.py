@@ -3,5 +3,5 @@
 In: a line. Out: a `Request`. A module's name is the format's name, and its `FORMAT` the class, a
 `fuzz.traces.format.Format`. `fuzz.traces.reading` finds it.
 
-Imports: fuzz.traces.
+Imports: fuzz.runs, fuzz.traces.
 """

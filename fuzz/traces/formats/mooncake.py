@@ -4,8 +4,7 @@ The originals are `FAST25-release/traces` in kvcache-ai/Mooncake. Further fields
 
 from __future__ import annotations
 
-import json
-
+from ...runs.bounds import TOKENS_OF_ONE, json_of
 from ..format import Format
 from ..request import ID_RANGE, MAX_HASH_ID, UNIT, BadLine, Request, short
 
@@ -22,8 +21,8 @@ class Mooncake(Format):
 
     def request(self, line: bytes) -> Request:
         try:
-            data = json.loads(line)
-        except (ValueError, RecursionError) as error:
+            data = json_of(line)
+        except ValueError as error:
             raise BadLine(f"{short(line)} is not JSON ({error})", self.expected) from None
         if type(data) is not dict:
             raise BadLine(f"{short(line)} is not a JSON object", self.expected)
@@ -33,6 +32,8 @@ class Mooncake(Format):
         for name in ("input_length", "output_length"):
             if type(data[name]) is not int or data[name] < 1:
                 raise BadLine(f"{name} is {short(data[name])}", "an integer, at least 1 (tokens)")
+        if data["input_length"] > TOKENS_OF_ONE:
+            raise BadLine(f"input_length is {short(data['input_length'])}", f"{TOKENS_OF_ONE:,} tokens at most")
         ids = data["hash_ids"]
         if type(ids) is not list:
             raise BadLine(f"hash_ids is {short(ids)}", "a list of integers")

@@ -121,7 +121,7 @@ def after_two(kernels: Kernels | None = None) -> tuple[KernelLaw, Any, StepArray
         Dispatch(2, (("a", 1),)),
     )
     assert session.step is not None
-    passage, _, arrays = session.step
+    passage, _, arrays, _ = session.step
     return law, passage, arrays
 
 
