@@ -28,7 +28,7 @@ from reference.refusals import MATCH_MISMATCH, NO_ROOM, OUT_OF_BLOCKS
 
 from . import boundary
 from .coverage import require_possible
-from .laws import AtWalks, Bookkeeping, Counting, Growing, Internals, Law, Padding
+from .laws import AtSteps, AtWalks, Bookkeeping, Counting, Growing, Internals, Law, Padding
 from .operations import (
     OPERATIONS,
     UNKNOWN,
@@ -140,7 +140,8 @@ class Session:
             begun(self, None)
 
     def _bind(self) -> None:
-        self._observers = [law.after for law in self.laws if not isinstance(law, AtWalks)]
+        self._observers = [law.after for law in self.laws if not isinstance(law, (AtSteps, AtWalks))]
+        self._at_steps = [law.after for law in self.laws if isinstance(law, AtSteps)]
         self._apply: dict[type, Callable[[Any], Outcome]] = {
             kind: getattr(self, f"_{name}") for name, kind in OPERATIONS.items()
         }
@@ -172,6 +173,9 @@ class Session:
                 return outcome
             for observe in self._observers:
                 observe(self)
+            if self.step is not None:
+                for observe in self._at_steps:
+                    observe(self)
             self._since_walk += 1
             if self._since_walk >= self.walk_every:
                 self.walk()

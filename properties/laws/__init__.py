@@ -12,8 +12,8 @@ from .bookkeeping import Bookkeeping
 from .counting import Counting
 from .growth import Growing
 from .internals import Internals
-from .law import AtWalks, Law, Seen
+from .law import AtSteps, AtWalks, Law, Seen
 from .padding import Padding
 from .sizes import Sizes
 
-__all__ = ["AtWalks", "Bookkeeping", "Counting", "Growing", "Internals", "Law", "Padding", "Seen", "Sizes"]
+__all__ = ["AtSteps", "AtWalks", "Bookkeeping", "Counting", "Growing", "Internals", "Law", "Padding", "Seen", "Sizes"]

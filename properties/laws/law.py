@@ -14,7 +14,7 @@ from reference import Judge
 
 from ..target import Capability, Pad, StepArrays, Target
 
-__all__ = ["AtWalks", "Law", "Seen"]
+__all__ = ["AtSteps", "AtWalks", "Law", "Seen"]
 
 
 class Seen(Protocol):
@@ -45,6 +45,14 @@ class AtWalks:
 
     def after(self, seen: Seen) -> None:
         """Never called."""
+
+
+class AtSteps:
+    """A base for laws that look at steps only: `after` is called where the last operation dispatched one, and nothing
+    is asked at walks."""
+
+    def walk(self, seen: Seen, operations: int) -> None:
+        """Nothing of the whole state is asked."""
 
 
 class Law(Protocol):

@@ -9,7 +9,7 @@ from reference import Mapping, padding_faults
 
 from ..boundary import PADDED, wrong
 from ..target import Capability, StepArrays
-from .law import Seen
+from .law import AtSteps, Seen
 
 __all__ = ["Padding"]
 
@@ -20,7 +20,7 @@ _ROOM = ((3, 2), (1, 0), (0, 1), (8, 5))
 """Rows and sequences that are added, in turn."""
 
 
-class Padding:
+class Padding(AtSteps):
     needs = frozenset({Capability.BATCH, Capability.PADDING})
     excludes: frozenset[Capability] = frozenset()
 
@@ -29,8 +29,7 @@ class Padding:
         self._asked = 0
 
     def after(self, seen: Seen) -> None:
-        if seen.step is None:
-            return
+        assert seen.step is not None
         self._wait -= 1
         _, _, arrays, pad = seen.step
         if self._wait > 0 or len(arrays.positions) % _ROWS != _FIRST:
@@ -45,6 +44,3 @@ class Padding:
             raise wrong(seen.target, "dispatch", padded, "StepArrays", "padded()")
         for fault in padding_faults(arrays, padded, rows, sequences):
             raise Mapping(fault)
-
-    def walk(self, seen: Seen, operations: int) -> None:
-        """Nothing of the whole state is asked."""

@@ -14,7 +14,7 @@ import reference
 from kvcore.state import inside
 from properties import laws as own
 from properties.coverage import unchecked
-from properties.laws import Bookkeeping, Growing, Internals
+from properties.laws import Bookkeeping, Growing, Internals, Padding
 from properties.operations import (
     UNKNOWN,
     Allocate,
@@ -298,12 +298,13 @@ def test_without_inspection_or_check_the_laws_that_need_them_are_left_out() -> N
     def laws(session: Session) -> list[type]:
         return [type(law) for law in session.laws]
 
-    assert laws(session_of()) == [Bookkeeping, Internals, own.Counting, Growing]
-    assert laws(session_of(without(Capability.INSPECT))) == [Internals, own.Counting, Growing]
-    assert laws(session_of(without(Capability.CHECK))) == [Bookkeeping, own.Counting, Growing]
-    assert laws(session_of(without(Capability.CHECK, Capability.INSPECT))) == [own.Counting, Growing]
-    assert laws(session_of(without(Capability.COUNTERS, Capability.FOOTPRINT))) == [Bookkeeping, Internals]
-    assert laws(session_of(outside=True)) == []
+    assert laws(session_of()) == [Bookkeeping, Internals, own.Counting, Growing, Padding]
+    assert laws(session_of(without(Capability.INSPECT))) == [Internals, own.Counting, Growing, Padding]
+    assert laws(session_of(without(Capability.CHECK))) == [Bookkeeping, own.Counting, Growing, Padding]
+    assert laws(session_of(without(Capability.CHECK, Capability.INSPECT))) == [own.Counting, Growing, Padding]
+    assert laws(session_of(without(Capability.COUNTERS, Capability.FOOTPRINT))) == [Bookkeeping, Internals, Padding]
+    assert laws(session_of(without(Capability.PADDING))) == [Bookkeeping, Internals, own.Counting, Growing]
+    assert laws(session_of(outside=True)) == [Padding]
 
 
 def test_what_is_not_checked_is_said_with_the_reason_in_the_order_of_harm() -> None:
