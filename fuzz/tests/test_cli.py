@@ -287,7 +287,7 @@ def test_unit_n_of_a_seed_is_the_same_operations_wherever_it_runs(workers: int, 
     plan = tmp_path / "small.toml"
     # in_process is of an older version: such a file is read as it was, and runs on workers.
     plan.write_text(f'targets = ["{BROKEN}"]\nmax_findings = 1\nin_process = true\n[engines]\nwalk = 1\n')
-    given = ("--campaign", plan) if named else ("--engine", "walk", "--target", BROKEN)
+    given = ("--campaign", plan) if named else ("--engine", "walk", "--target", BROKEN, "--max-findings", 1)
     flags = ("--workers", workers, "--out", tmp_path)
     result = fuzz("run", "--seed", 5, "--shrink", 0, "--budget", "60s", *given, *flags)
     assert result.exit_code == 1, result.output

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any
 
@@ -176,3 +178,13 @@ def digest() -> str:
     for seed in range(8):
         runs.append(record(stumbling(seed, 60), num_blocks=5, block_size=2, hash_bits=seed % 2, reuse="last_token"))
     return hashlib.sha256(repr(runs).encode()).hexdigest()
+
+
+@contextmanager
+def ctrl_c(*, heard: bool) -> Iterator[None]:
+    """Where Ctrl-C is for this process, or is not, as in a worker; however the tests were started."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler if heard else signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

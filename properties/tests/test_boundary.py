@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import signal
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -22,7 +20,7 @@ from properties.target import Adapter, Capability, Claim, StepView, Target
 from properties.targets.kvcore import KvcoreTarget
 from reference import Crash, Policy, Violation
 
-from .support import TOUR, Factory, drive, session_of
+from .support import TOUR, Factory, ctrl_c, drive, session_of
 
 # ---- one mistake each ------------------------------------------------------------------------------------------------
 
@@ -196,16 +194,6 @@ def raising(method: str, error: BaseException) -> type[KvcoreTarget]:
     return type("Raising", (KvcoreTarget,), {method: fail})
 
 
-@contextmanager
-def as_in_a_worker() -> Iterator[None]:
-    """Where Ctrl-C is not for this process."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 class Mute(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no text")
@@ -224,7 +212,7 @@ def test_whatever_a_method_raises_is_a_crash_that_says_which_and_where(method: s
         drive(session, *TOUR)
         session.noticed()
 
-    with as_in_a_worker(), pytest.raises(Crash, match=f"{method} ended in {type(error).__name__}:") as found:
+    with ctrl_c(heard=False), pytest.raises(Crash, match=f"{method} ended in {type(error).__name__}:") as found:
         tour()
     assert "test_boundary.py" in found.value.message
     assert "in fail)" in found.value.message
@@ -233,7 +221,7 @@ def test_whatever_a_method_raises_is_a_crash_that_says_which_and_where(method: s
 
 @pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), ValueError("no")], ids=repr)
 def test_whatever_the_cores_own_check_raises_is_internal(error: BaseException) -> None:
-    with as_in_a_worker():
+    with ctrl_c(heard=False):
         assert broken(raising("check", error)).id == "INTERNAL"
 
 
@@ -277,9 +265,10 @@ def test_an_exceptions_text_can_be_kept_and_shown(text: str) -> None:
 
 
 def test_ctrl_c_is_the_users_where_this_process_hears_it() -> None:
-    assert users_own(KeyboardInterrupt())
-    assert not users_own(SystemExit())
-    with as_in_a_worker():
+    with ctrl_c(heard=True):
+        assert users_own(KeyboardInterrupt())
+        assert not users_own(SystemExit())
+    with ctrl_c(heard=False):
         assert not users_own(KeyboardInterrupt())
 
 

@@ -36,7 +36,7 @@ from properties.targets import kvcore as adapter
 from properties.targets.kvcore import KvcoreTarget
 from reference import PROPERTIES, Policy, Violation
 
-from .support import PROMPT, SALT, TOUR, admit, charged, done, drive, session_of, stumbling
+from .support import PROMPT, SALT, TOUR, admit, charged, ctrl_c, done, drive, session_of, stumbling
 
 ALL = frozenset(Capability)
 
@@ -665,7 +665,7 @@ def test_an_exception_while_everything_is_compared_is_a_crash(method: str) -> No
 
 
 def test_an_interrupt_passes() -> None:
-    with pytest.raises(KeyboardInterrupt):
+    with ctrl_c(heard=True), pytest.raises(KeyboardInterrupt):
         broken("append", KeyboardInterrupt()).apply(METHODS["append"])
 
 

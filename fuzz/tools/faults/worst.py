@@ -75,7 +75,7 @@ def hypothesis_alone(place: Place) -> Came:
 @fault("properties-asked-for", "--properties without a campaign: others do not count", quick=True)
 def properties(place: Place) -> Came:
     said = place.fuzz(
-        "run", "--target", "fuzz.zoo:NV-1", *_WALK, "--budget", "2s", "--properties", "EVICTION"
+        "run", "--target", "fuzz.zoo:NV-1", *_WALK, "--budget", "2s", "--properties", "MAPPING"
     ).must(0, "not counted:", "OWNERSHIP")  # fmt: skip
     return said.came("said which were not counted")
 
