@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from fuzz.tools.faults.fault import Cannot, Fault, Place
-from fuzz.tools.faults.table import FAULTS
+from fuzz.tools.faults.fault import Came, Cannot, Fault, Place
+from fuzz.tools.faults.table import FAULTS, attempt
 
 
 @pytest.mark.parametrize(
@@ -27,3 +27,12 @@ def test_a_fault_ends_as_it_has_to(fault: Fault, tmp_path: Path) -> None:
 def test_every_fault_has_a_name_of_its_own() -> None:
     names = [fault.name for fault in FAULTS]
     assert len(names) == len(set(names))
+
+
+def test_a_fault_that_fails_in_itself_is_a_wrong_one_and_not_the_end(tmp_path: Path) -> None:
+    def fail(_: Place) -> Came:
+        raise OSError("not a word")
+
+    row = attempt(Fault("fails", "disk", "fails", False, fail), tmp_path)
+    assert row.status is None
+    assert "not a word" in row.wrong

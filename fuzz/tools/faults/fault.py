@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -27,6 +28,12 @@ __all__ = ["ROOT", "Came", "Cannot", "Fault", "Place", "Said", "Wrong", "fault"]
 
 ROOT = Path(__file__).parents[3]
 """The checkout."""
+
+
+def _heard() -> None:
+    """A command hears of Ctrl-C and of a closed terminal, whatever `nohup` or a shell's `&` has told this process."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 class Wrong(AssertionError):
@@ -156,6 +163,7 @@ class Place:
             text=True,
             errors="replace",
             start_new_session=True,
+            preexec_fn=_heard,
         )
 
     def summary(self, out: str = "fuzz-out") -> dict[str, Any]:

@@ -70,6 +70,8 @@ def attempt(fault: Fault, folder: Path) -> Row:
         wrong = str(error)
     except Cannot as error:
         came = f"not tried: {error}"
+    except Exception as error:  # of the fault itself: the others are tried all the same
+        wrong = f"{type(error).__name__}: {error}"
     return Row(fault.name, fault.kind, fault.what, status, came, wrong, monotonic() - began)
 
 
