@@ -62,9 +62,10 @@ def _named(place: Place, said: Said, *harms: str) -> Came:
     for path in sorted((place.folder / "fuzz-out" / "findings").glob("*/*.json")):
         if path.name not in ("counterexample.json", "harm.json"):
             continue
-        met = json.loads(path.read_text(encoding="utf-8"))["property"]
+        data = json.loads(path.read_text(encoding="utf-8"))
+        met = data["property"]
         if met in harms:
-            place.fuzz("replay", path).must(1, met, harm="lost")
+            place.fuzz("replay", path, "--target", data["target"]).must(1, met, harm="lost")
             first = place.summary()["findings"][0]["property"]
             return said.came(f"{first} first; {_way(path)}{met}")
     found = [one["property"] for one in place.findings()]
