@@ -38,7 +38,7 @@ def own_fuzz(place: Place) -> Came:
     place.write("fuzz.py", _THEIRS)
     said = _ours(_script(place, *_WALK, "--budget", "20s")).must(1, "HISTORY")
     (file,) = (place.folder / "fuzz-out" / "findings").glob("*/counterexample.json")
-    _ours(_script(place, "replay", file)).must(1, "HISTORY")
+    _ours(_script(place, "replay", file, "--target", "toy:make")).must(1, "HISTORY")
     return said.came("the finding, and its replay")
 
 
@@ -48,7 +48,8 @@ def own_fuzz_bisect(place: Place) -> Came:
     place.write("fuzz.py", _THEIRS)
     _ours(_script(place, *_WALK, "--budget", "20s")).must(1, "HISTORY")
     (file,) = (place.folder / "fuzz-out" / "findings").glob("*/counterexample.json")
-    return _ours(_script(place, "replay", "--bisect", file)).must(1, "HISTORY fails").came("bad, as it is")
+    replayed = _ours(_script(place, "replay", "--bisect", file, "--target", "toy:make"))
+    return replayed.must(1, "HISTORY fails").came("bad, as it is")
 
 
 @fault("own-fuzz-workers", "the same, and all four names are taken; two workers")
@@ -111,7 +112,7 @@ def _finds(place: Place, environment: Mapping[str, str], *options: object) -> Ca
     if not place.findings():
         raise Wrong("lost: no finding in the folder")
     file = min((place.folder / "fuzz-out" / "findings").glob("HISTORY-*/counterexample.json"))
-    place.fuzz("replay", file, environment=environment).must(1, "HISTORY")
+    place.fuzz("replay", file, "--target", "toy:make", environment=environment).must(1, "HISTORY")
     return said.came("the finding, and its replay with the table of blocks")
 
 
