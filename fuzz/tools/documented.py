@@ -180,6 +180,8 @@ def _statuses(arguments: tuple[str, ...]) -> tuple[int, ...]:
     lacks = [core for core in _FOREIGN if core in text and find_spec(core) is None]
     if lacks and name in ("run", "attention", "replay"):
         return (_USAGE,)
+    if lacks and name == "compare":
+        return (_NOTHING,)  # the others are compared, and of these it is said that they did not run
     if "ray" in arguments or "--devices" in arguments:
         # No cluster answers at head:6379, and there may be no Ray and no device here.
         return (_CLEAN, _FOUND, _USAGE, _LOST)

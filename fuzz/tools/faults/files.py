@@ -165,7 +165,7 @@ def names_a_target(place: Place) -> Came:
     return Came(2, "not imported; the message says how to allow it")
 
 
-@fault("target-of-a-file-bisected", "the same, in `replay --bisect`, as kernels and as keys of another process")
+@fault("target-of-a-file-bisected", "the same when it is bisected, and as kernels and as keys of another process")
 def names_kernels(place: Place) -> Came:
     place.write("trap.py", _TRAP)
     said = place.fuzz("replay", "--bisect", _file(place, target="trap:make"))

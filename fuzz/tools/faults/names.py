@@ -42,7 +42,7 @@ def own_fuzz(place: Place) -> Came:
     return said.came("the finding, and its replay")
 
 
-@fault("own-fuzz-bisect", "the same; `replay --bisect`, which replays in a process of its own")
+@fault("own-fuzz-bisect", "the same when it is bisected, which replays in a process of its own")
 def own_fuzz_bisect(place: Place) -> Came:
     _toy(place)
     place.write("fuzz.py", _THEIRS)
@@ -72,9 +72,7 @@ def own_fuzz_compare(place: Place) -> Came:
     return said.came("both columns")
 
 
-@fault(
-    "own-fuzz-path", "a folder with a fuzz.py of the user's is on PYTHONPATH; `kvcore-fuzz replay --bisect`", quick=True
-)
+@fault("own-fuzz-path", "a folder with a fuzz.py of the user's is on PYTHONPATH when a finding is bisected", quick=True)
 def own_fuzz_on_path(place: Place) -> Came:
     place.write("mine/fuzz.py", _THEIRS)
     place.write("mine/properties/__init__.py", _THEIRS)
