@@ -13,6 +13,7 @@ settled, and once per process and target for the random runs, half a second of p
 from __future__ import annotations
 
 import functools
+import gc
 import math
 import sys
 import sysconfig
@@ -20,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from time import monotonic
+from time import monotonic, process_time
 from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -41,8 +42,9 @@ if TYPE_CHECKING:
 
 __all__ = ["places_of"]
 
-_RUNS, _LENGTH, _SECONDS = 60, 20, 3.0
-"""Random runs that say what is usual, operations of each, and seconds for all of them."""
+_RUNS, _LENGTH, _SECONDS, _WAITS = 60, 20, 3.0, 30.0
+"""Random runs that say what is usual, operations of each, seconds of processor time for all of them, and seconds of the
+clock, which a target may sleep away. By the clock alone a busy machine would make fewer runs, and other names."""
 
 _CRASHES = 4
 """Runs that may end in an exception, which may have cost all memory each time, before no more are made."""
@@ -81,9 +83,9 @@ def _usual(factory: TargetFactory) -> tuple[int, Counter[str]]:
     """(how many random runs were made, how many of them reached each place)."""
     usual: Counter[str] = Counter()
     capabilities = made(factory, Configuration()).capabilities
-    deadline, crashes = monotonic() + _SECONDS, 0
+    deadline, late, crashes = process_time() + _SECONDS, monotonic() + _WAITS, 0
     for number in range(_RUNS):
-        if monotonic() > deadline or crashes == _CRASHES:
+        if process_time() > deadline or monotonic() > late or crashes == _CRASHES:
             return number, usual
         walk = Walk(f"usual/{number}", capabilities, _SMALL)
         walk.length = _LENGTH
@@ -117,13 +119,20 @@ class _Reached:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """While this lasts, each operation of each session of this process is traced."""
+        """While this lasts, each operation of each session of this process is traced. Nothing is collected meanwhile:
+        what garbage runs as it goes is nobody's operation, and comes at any time."""
 
         def begun(session: Session, _: Session | None) -> None:
             session.around(self._traced)
 
-        with watched(begun):
-            yield
+        collecting = gc.isenabled()
+        gc.disable()
+        try:
+            with watched(begun):
+                yield
+        finally:
+            if collecting:
+                gc.enable()
 
     def _traced(self, act: Callable[[Any], Outcome]) -> Callable[[Any], Outcome]:
         def traced(operation: Any) -> Outcome:

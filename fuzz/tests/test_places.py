@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,33 @@ def test_the_same_story_in_other_words_runs_through_the_same_places() -> None:
     other = through(Allocate("x", (7, 8, 9)), Dispatch(5, (("x", 3),)), Complete(5), Free("x"), bug="NV-1")
     assert one == other
     assert likeness(one, other) == 1
+
+
+class Garbage:
+    """Goes when it is collected, and runs a line then."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+    def __del__(self) -> None:
+        self.gone = True
+
+
+class Littering(KvcoreTarget):
+    def allocate(self, *given: Any) -> int:
+        if given[0] == "litters":  # no random run does
+            for _ in range(2000):
+                Garbage()
+        return super().allocate(*given)
+
+
+def test_what_is_collected_meanwhile_is_no_part_of_it() -> None:
+    """It comes at any time, and from anybody."""
+    operations = Allocate("litters", (1, 2, 3)), Free("litters")
+    places = places_of(Counterexample(Configuration(num_blocks=4, block_size=2), operations), Littering)
+    assert any("Littering.allocate" in place for place in places)
+    assert not any("__del__" in place for place in places)
+    assert gc.isenabled()
 
 
 def test_a_planted_copy_has_the_places_of_the_core_it_is_a_copy_of() -> None:
