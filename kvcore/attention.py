@@ -19,6 +19,8 @@ Also imports: torch.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 import torch
 
 from .batch import Batch
@@ -26,16 +28,16 @@ from .errors import InvalidAttention
 from .kernels import (
     AttentionSpec,
     DevicePlan,
+    Plan,
     Room,
     Schedule,
     Tiling,
     Tree,
     default_tree,
     make_plan,
-    store_kv,
     tilings,
 )
-from .kernels.calls import check_attention, launch_attention
+from .kernels.calls import capability_of, check_attention, check_store, launch_attention, launch_store
 from .storage import KVStorage
 
 __all__ = ["PagedAttention"]
@@ -76,20 +78,16 @@ class PagedAttention:
                 f"queries over a {cached} cache can be {' or '.join(map(str, fitting))}, not {self.dtype}"
             )
         device = storage.device
-        capability, processors = 90, 1
-        if device.type == "cuda":
-            major, minor = torch.cuda.get_device_capability(device)
-            capability = 10 * major + minor
-            processors = torch.cuda.get_device_properties(device).multi_processor_count
+        processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
         width = self.dtype.itemsize
         self.tree = tree or default_tree(spec.head_dim, width)
-        self.tiles = tiles or tilings(spec.head_dim, width, spec.group, capability)
+        self.tiles = tiles or tilings(spec.head_dim, width, spec.group, capability_of(device))
         self.programs = 2 * processors
 
-    def plan(self, batch: Batch, *, schedule: Schedule = "auto", room: Room | None = None) -> DevicePlan:
-        """The plan of one step, for all its layers. Raises InvalidBatch. See `make_plan` and `DevicePlan`."""
+    def prepare(self, batch: Batch, *, schedule: Schedule = "auto") -> Plan:
+        """The plan of one step on the host, for `DevicePlan.load`. Raises InvalidBatch. See `make_plan`."""
         config = self.storage.config
-        plan = make_plan(
+        return make_plan(
             batch,
             self.spec,
             block_size=config.block_size,
@@ -99,7 +97,12 @@ class PagedAttention:
             programs=self.programs,
             schedule=schedule,
         )
-        return DevicePlan(plan, self.storage.device, self.dtype, room)
+
+    def plan(self, batch: Batch, *, schedule: Schedule = "auto", room: Room | None = None) -> DevicePlan:
+        """The plan of one step, for all its layers; with `room`, one that can be loaded again: of the next step,
+        `plan.load(attention.prepare(batch))`. Raises InvalidBatch. See `make_plan` and `DevicePlan`."""
+        storage = self.storage
+        return DevicePlan(self.prepare(batch, schedule=schedule), storage.device, self.dtype, room, storage.staging)
 
     def __call__(
         self,
@@ -124,6 +127,19 @@ class PagedAttention:
         key_cache, value_cache = storage.keys(layer), storage.values(layer)
         scales = None if storage.scales is None else storage.scales[layer]
         tags = None if token_tags is None else storage.tags
-        check_attention(queries, key_cache, value_cache, plan, scales, out)
-        store_kv(keys, values, key_cache, value_cache, plan.slots, scales=scales, tags=tags, token_tags=token_tags)
+        facts = tuple(map(_facts, (key_cache, queries, keys, values, out, scales, tags, token_tags)))
+        if (
+            not isinstance(plan, DevicePlan) or facts not in plan.checked
+        ):  # one layer is like the next, and all that is checked are facts
+            check_attention(queries, key_cache, value_cache, plan, scales, out)
+            check_store(keys, values, key_cache, value_cache, plan.slots, scales, tags, token_tags)
+            plan.checked.add(facts)
+        launch_store(keys, values, key_cache, value_cache, plan.slots, scales, tags, token_tags)
         return launch_attention(queries, key_cache, value_cache, plan, scales, out)
+
+
+def _facts(tensor: torch.Tensor | None) -> Hashable:
+    """All that is checked of a tensor. O(1)."""
+    if not isinstance(tensor, torch.Tensor):
+        return type(tensor).__name__
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device

@@ -12,7 +12,7 @@ read.
 Poison (debug): blocks whose content is gone are filled with 0xFF bytes, a NaN in every dtype here, so that reading them
 shows. Pass `storage.poison` as `BlockManager(..., on_discard=storage.poison)`.
 
-Also imports: torch.
+Also imports: numpy, torch.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from .errors import InvalidBatch, InvalidConfiguration, InvalidCopies, StorageTooLarge
 from .kernels.calls import copy_planes
+from .kernels.staging import Staging
 
 __all__ = ["DTYPES", "KVStorage", "StorageConfig"]
 
@@ -111,6 +113,8 @@ class KVStorage:
         self.device = torch.device(device)
         self.poisoning = poison
         _require(config, self.device)
+        self.staging = Staging(self.device)
+        """Sends what a step needs to the device; the plans of `PagedAttention` share it."""
         self.data = torch.empty(config.shape, dtype=config.torch_dtype, device=self.device)
         self.scales: torch.Tensor | None = None
         if config.torch_dtype is torch.float8_e4m3fn:
@@ -138,7 +142,7 @@ class KVStorage:
         check_copies(pairs, self.config.num_blocks)
         if not pairs:
             return
-        index = torch.tensor(pairs, dtype=torch.int64, device=self.device)
+        index = self.staging.sent(np.array(pairs, dtype=np.int64))
         copy_planes(self.data.flatten(0, 1), index)
         if self.tags is not None:
             tags = self.tags.view(self.config.num_blocks, -1)
@@ -155,7 +159,7 @@ class KVStorage:
                 raise InvalidBatch(f"cannot poison block {block!r}: blocks are 0 to {self.config.num_blocks - 1}")
         if not self.poisoning or not chosen:
             return
-        index = torch.tensor(chosen, device=self.device)
+        index = self.staging.sent(np.array(chosen, dtype=np.int64))
         self.data.view(torch.uint8).index_fill_(2, index, 0xFF)
         if self.tags is not None:
             self.tags.view(self.config.num_blocks, -1).index_fill_(0, index, 0)

@@ -1,4 +1,4 @@
-"""`attention`: kernels alone, checked case by case."""
+"""`attention` and `compiled`: kernels alone, interpreted or as the compiler makes them, checked case by case."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import secrets
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -19,14 +20,14 @@ from rich.table import Table
 from properties.attention.cases import Case, MalformedCase
 
 from ..engines.attention import AttentionPlan, finding_text, run_attention, shrink_case, write_finding
-from ..engines.bench import Failed, NoKernels, check_one
+from ..engines.bench import COMPILED, Failed, NoKernels, check_one
 from ..runs.bounds import TooMuch, json_of, text_of
 from ..runs.files import put
 from ..runs.status import CLEAN, HARNESS, INTERRUPTED, NOTHING, VIOLATION
 from .common import complaints, console, duration, kernels_of, lost, usage
 from .out import take
 
-__all__ = ["attention"]
+__all__ = ["attention", "compiled"]
 
 
 class Dot(str, Enum):
@@ -71,19 +72,114 @@ def attention(
 
       python -m fuzz attention --case '{"sequences": [[40, 3]], "dtype": "bfloat16", "axes": ["schedule"]}'
     """
+    same = "attention" + ("" if dot is Dot.sequential else f" --dot {dot.value}")
+    _checked(
+        context,
+        _Cases(
+            kernels,
+            cases,
+            workers,
+            seed,
+            budget,
+            dot.value,
+            tiles,
+            out,
+            shrink,
+            max_findings,
+            hang,
+            case,
+            as_json,
+            same,
+        ),
+    )
+
+
+class Sm(str, Enum):
+    sm_80 = "80"
+    sm_90 = "90"
+    sm_100 = "100"
+
+
+def compiled(
+    context: typer.Context,
+    sm: Annotated[Sm, typer.Option(help="The GPU that kernels are compiled for; 100 as far as it goes.")] = Sm.sm_90,
+    kernels: Annotated[
+        str, typer.Option(help="Kernels under test: kvcore, vllm, sglang, or package.module:factory.")
+    ] = "kvcore",
+    cases: Annotated[int, typer.Option(min=1, help="How many cases.")] = 20,
+    workers: Annotated[int, typer.Option(min=1, help="Processes.")] = 1,
+    seed: Annotated[str, typer.Option(help="Repeat the run with this seed; a fresh one by default.")] = "",
+    budget: Annotated[str, typer.Option(help="Stop after this time: 45s, 10m, 2h.")] = "",
+    tiles: Annotated[int, typer.Option(min=4, help="Size of a case: tiles of its base run.")] = 12,
+    out: Annotated[Path, typer.Option(help="Folder for findings and attention.json.")] = Path("fuzz-out"),
+    shrink: Annotated[str, typer.Option(help="Time to shrink a finding; 0 leaves it as found.")] = "5m",
+    max_findings: Annotated[int, typer.Option(min=0, help="Stop after so many findings; 0: never.")] = 1,
+    hang: Annotated[
+        str, typer.Option(help="A case that takes longer than this is a finding, and the next has its turn; 0: never.")
+    ] = "10m",
+    case: Annotated[str, typer.Option(help="Check this one case: its JSON, or the file of a finding.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Check attention kernels as the compiler makes them: their PTX is run by an emulator, which needs no GPU. The same
+    cases, properties and axes as `attention`; besides them, races between barriers, shared memory that nothing has
+    written, and copies and products that nobody has waited for.
+
+    Examples:
+
+      python -m fuzz compiled
+
+      python -m fuzz compiled --sm 80 --cases 100 --workers 2
+
+      python -m fuzz compiled --case '{"sequences": [[40, 3]], "dtype": "bfloat16", "axes": ["rows"]}'
+    """
+    same = "compiled" + ("" if sm is Sm.sm_90 else f" --sm {sm.value}")
+    dot = f"{COMPILED}{sm.value}"
+    _checked(
+        context,
+        _Cases(kernels, cases, workers, seed, budget, dot, tiles, out, shrink, max_findings, hang, case, as_json, same),
+    )
+
+
+@dataclass(frozen=True)
+class _Cases:
+    """What the commands that check kernels alone are given; budget, shrink and hang as the user typed them. same: the
+    command, with what it takes to check the same again."""
+
+    kernels: str
+    cases: int
+    workers: int
+    seed: str
+    budget: str
+    dot: str
+    tiles: int
+    out: Path
+    shrink: str
+    max_findings: int
+    hang: str
+    case: str
+    as_json: bool
+    same: str
+
+
+def _checked(context: typer.Context, given: _Cases) -> NoReturn:
+    """Do it, say what came of it, and exit with its status."""
+    kernels, dot, out, as_json = given.kernels, given.dot, given.out, given.as_json
     kernels_of(kernels, made=False)
-    longest = duration(hang)
-    if case:
-        _one_case(kernels, case, dot.value, as_json, longest)
+    longest = duration(given.hang)
+    if given.case:
+        _one_case(kernels, given.case, dot, as_json, longest)
     take(context, out)
     plan = AttentionPlan(
-        kernels, seed or str(secrets.randbits(32)), cases, workers, dot.value, tiles, max_findings, longest
-    )
-    limit = duration(budget) if budget else float("inf")
+        kernels, given.seed or str(secrets.randbits(32)), given.cases, given.workers, dot, given.tiles,
+        given.max_findings, longest,
+    )  # fmt: skip
+    limit = duration(given.budget) if given.budget else float("inf")
     began = time.monotonic()
     quiet = as_json or not console.is_terminal
     if not as_json:
-        console.print(f"{cases} attention cases on [bold]{escape(kernels)}[/], {workers} workers, seed {plan.seed}")
+        console.print(
+            f"{given.cases} attention cases on [bold]{escape(kernels)}[/], {given.workers} workers, seed {plan.seed}"
+        )
     bar = Progress(
         BarColumn(bar_width=28),
         TextColumn("{task.completed:>6,} of {task.total:,} cases  {task.fields[compared]:>11,} row-heads bit by bit"),
@@ -93,7 +189,7 @@ def attention(
         disable=quiet,
     )
     with bar:
-        row = bar.add_task("", total=cases, compared=0)
+        row = bar.add_task("", total=given.cases, compared=0)
         said = 0.0
 
         def progress(counts: Any) -> None:
@@ -116,12 +212,12 @@ def attention(
         except OSError as error:
             path = None
             lost(" ".join(finding_text(found).split()), error)
-        if duration(shrink) and not result.interrupted:
+        if duration(given.shrink) and not result.interrupted:
             if not as_json:
                 console.print(f"[red]{found.property_id}[/] in case {found.number}; shrinking")
-            over = partial(_after, time.monotonic() + duration(shrink))
+            over = partial(_after, time.monotonic() + duration(given.shrink))
             with suppress(Failed, NoKernels):  # as it was found it stays
-                result.findings[number] = shrink_case(kernels, found, dot=dot.value, late=over, hang=longest)
+                result.findings[number] = shrink_case(kernels, found, dot=dot, late=over, hang=longest)
             if path is not None:
                 with suppress(OSError):  # as it was found it is there
                     put(path, finding_text(result.findings[number]) + "\n")
@@ -138,12 +234,10 @@ def attention(
         _say_cases(summary)
         for path, found in zip(paths, result.findings, strict=True):
             console.print(f"[bold red]{found.property_id}[/]: {escape(found.message)}", soft_wrap=True)
-            same = ("" if kernels == "kvcore" else f" --kernels {kernels}") + (
-                "" if dot is Dot.sequential else f" --dot {dot.value}"
-            )
+            same = given.same + ("" if kernels == "kvcore" else f" --kernels {kernels}")
             console.print(f"  {escape(found.case.to_json())}", soft_wrap=True)
             if path is not None:
-                console.print(f"  python -m fuzz attention{same} --case {path}", soft_wrap=True)
+                console.print(f"  python -m fuzz {same} --case {path}", soft_wrap=True)
     for text in filter(None, (complaint, result.failure)):
         complaints.print(f"[bold red]{escape(text)}[/]", soft_wrap=True)
     if result.interrupted:

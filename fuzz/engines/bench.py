@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from properties.attention.checks import Checker
 
 __all__ = [
+    "COMPILED",
     "FATAL",
     "HANG",
     "Bench",
@@ -43,6 +44,9 @@ __all__ = [
 
 HANG = 120.0
 """Seconds that a case may take. Half of them is what importing torch and Triton takes where a machine is busy."""
+
+COMPILED = "sm_"
+"""Begins a `dot` by which kernels are not interpreted, but compiled for that GPU and run by the emulator."""
 
 FATAL = "the process that ran the kernels "
 """Begins the message of a finding that has ended its process."""
@@ -94,7 +98,8 @@ class Checked:
 
 
 class Bench:
-    """One process. dot: how the interpreter sums products. seconds: that a case may take; 0 for no bound.
+    """One process. dot: how the interpreter sums products, or "sm_90" for what is compiled. seconds: that a case may
+    take; 0 for no bound.
 
     To start it takes as long as to import torch and Triton: three seconds. It starts when it is first asked."""
 
@@ -234,9 +239,7 @@ def _answer(job: _Job) -> Traits | Checked | str | _Raised | None:
 
 def _checker(job: _Job) -> Checker:
     if job.kernels not in _made:
-        from properties.attention.interpret import prepare
-
-        prepare(job.dot)
+        sanitize = _prepared(job.dot)
         from properties.attention.checks import Checker
 
         made = load_kernels(job.kernels)()
@@ -246,8 +249,21 @@ def _checker(job: _Job) -> Checker:
                 "expected what properties.attention.kernels.Kernels describes"
             )
         _made.clear()
-        _made[job.kernels] = Checker(made)
+        _made[job.kernels] = Checker(made, sanitize=sanitize)
     return _made[job.kernels]
+
+
+def _prepared(dot: str) -> bool:
+    """Kernels run in this process as `dot` says; whether accesses can be sanitized."""
+    if dot.startswith(COMPILED):
+        from properties.attention.compiled import begin
+
+        begin(int(dot.removeprefix(COMPILED)))
+        return False  # the emulator looks at every access itself
+    from properties.attention.interpret import prepare
+
+    prepare(dot)
+    return True
 
 
 _PROTOCOL = ("name", "axes", "limits", "arithmetic", "supports", "store", "attend", "copy")
@@ -272,7 +288,7 @@ def _controlled(checker: Checker, dtype: str) -> str | None:
 
     try:
         with suppress(Violation):  # wrong in what this needs: the first cases will say so, with a case
-            poison_is_seen(checker.kernels, dtype, sanitize=True)
+            poison_is_seen(checker.kernels, dtype, sanitize=checker.launches.sanitize)
     except Blind as error:
         return f"these kernels cannot be judged: {error}"
     return None

@@ -10,18 +10,17 @@ tensor) are checked. Plans are made and checked on the host, always.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
-from ..batch import Batch
 from ..errors import InvalidAttention, InvalidTensor, PlanTooLarge
 from . import cpu
-from .plan import Lane, Plan
+from .plan import Plan
 from .spec import padded_dim
+from .staging import Layout, Piece, Staging
 
 __all__ = ["DevicePlan", "Room", "audit", "copy_planes", "paged_attention", "store_kv"]
 
@@ -45,14 +44,20 @@ class DevicePlan:
 
     Made for each step, or once with `room` and then refilled in place by `load`: a captured CUDA graph reads the same
     buffers. Padding does nothing. dtype: of the queries. Workspace: partials * kv heads * rows * (padded head dim + 2)
-    * 4 bytes (8 for float32) for each lane, shared by all layers.
+    * 4 bytes (8 for float32) for each lane, shared by all layers. staging: sends it, and is best shared by all plans of
+    one device; by default its own.
 
     Raises PlanTooLarge if the plan does not fit into `room`, InvalidTensor for another dtype. O(plan), one copy to the
-    device.
+    device, for which the host does not wait.
     """
 
     def __init__(
-        self, plan: Plan, device: torch.device | str, dtype: torch.dtype = torch.bfloat16, room: Room | None = None
+        self,
+        plan: Plan,
+        device: torch.device | str,
+        dtype: torch.dtype = torch.bfloat16,
+        room: Room | None = None,
+        staging: Staging | None = None,
     ) -> None:
         if dtype not in FLOATS:
             raise InvalidTensor(f"queries can be {', '.join(map(str, FLOATS))}, not {dtype}")
@@ -60,24 +65,29 @@ class DevicePlan:
         self.device = torch.device(device)
         self.room = room
         self.plan = plan
-        padded, lanes = _fit(plan, room)
-        spec = plan.spec
-        arrays = _arrays(plan, padded, lanes)
-        host = _packed(arrays)
-        # On the CPU the buffer is the packed array itself; nobody else has it.
-        self._buffer = torch.from_numpy(host).to(self.device)
-        views = _views(self._buffer, arrays)
+        self.checked: set[Hashable] = set()
+        """What layers of this plan were called with (shapes, strides, dtypes, devices) and was right."""
+        self._staging = staging or Staging(self.device)
+        if room is not None:
+            _check_fit(plan, room)
+        pieces = _pieces(plan)
+        self._layout = Layout(_shapes(plan, pieces, room))
+        self._buffer = torch.empty(self._layout.size, dtype=torch.uint8, device=self.device)
+        self._staging.send(self._layout, pieces, self._buffer)
+        views = self._layout.tensors(self._buffer)
         self.slots, self.constants, self.slopes, self.tables, self.cu_seqlens, self.contexts = views[:6]
-        self.works, self.merges = views[6 : 6 + len(lanes)], views[6 + len(lanes) :]
+        self.works, self.merges = views[6 : 6 + len(plan.lanes)], views[6 + len(plan.lanes) :]
         state = torch.float64 if dtype is torch.float32 else torch.float32
+        heads, dim = plan.spec.num_kv_heads, padded_dim(plan.spec.head_dim)
         self.workspaces: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
-        for lane in lanes:
-            cells = (lane.partials, spec.num_kv_heads, lane.tiling.rows)
+        for number, lane in enumerate(plan.lanes):
+            partials = lane.partials if room is None else room.lanes[number][2]
+            cells = (partials, heads, lane.tiling.rows)
             self.workspaces.append(
                 (
                     torch.empty(cells, dtype=state, device=self.device),
                     torch.empty(cells, dtype=state, device=self.device),
-                    torch.empty((*cells, padded_dim(spec.head_dim)), dtype=state, device=self.device),
+                    torch.empty((*cells, dim), dtype=state, device=self.device),
                 )
             )
 
@@ -92,7 +102,9 @@ class DevicePlan:
         return self.room is None and int(self.plan.batch.cu_seqlens[-1]) == self.num_tokens
 
     def load(self, plan: Plan) -> None:
-        """Replace the contents in place. Raises PlanTooLarge or InvalidAttention, and changes nothing then."""
+        """Replace the contents in place, in the order of the current stream; the host does not wait. O(plan).
+
+        Raises PlanTooLarge or InvalidAttention, and changes nothing then."""
         if self.room is None:
             raise InvalidAttention(
                 "this plan has no room of its own; make it with DevicePlan(plan, device, dtype, room)"
@@ -102,8 +114,8 @@ class DevicePlan:
             raise InvalidAttention(
                 "the plan is for another spec, tree, tiling, block size or pool than the one that was captured"
             )
-        padded, lanes = _fit(plan, self.room)
-        self._buffer.copy_(torch.from_numpy(_packed(_arrays(plan, padded, lanes))))
+        _check_fit(plan, self.room)
+        self._staging.send(self._layout, _pieces(plan), self._buffer)
         self.plan = plan
 
 
@@ -112,50 +124,34 @@ def _captured(plan: Plan) -> tuple[Any, ...]:
     return plan.spec, plan.tree, plan.block_size, plan.num_blocks, [lane.tiling for lane in plan.lanes]
 
 
-def _arrays(plan: Plan, batch: Batch, lanes: Sequence[Lane]) -> list[npt.NDArray[Any]]:
-    """All that goes to the device, in the order of `DevicePlan`'s tensors."""
-    spec = plan.spec
+def _pieces(plan: Plan) -> list[Piece]:
+    """All that goes to the device, in the order of `DevicePlan`'s tensors. What fills up does nothing."""
+    spec, batch = plan.spec, plan.batch
     cap = spec.softcap
     factor = spec.softmax_scale * LOG2E if cap is None else spec.softmax_scale / cap
     return [
-        batch.slot_mapping,
-        np.array([factor, (cap or 1.0) * LOG2E]),
-        np.array(spec.slopes or (0.0,)) * LOG2E,
-        batch.block_tables,
-        batch.cu_seqlens,
-        batch.context_lengths,
-        *(lane.work for lane in lanes),
-        *(lane.merges for lane in lanes),
+        Piece(batch.slot_mapping, -1),
+        Piece(np.array([factor, (cap or 1.0) * LOG2E])),
+        Piece(np.array(spec.slopes or (0.0,)) * LOG2E),
+        Piece(batch.block_tables, -1),
+        Piece(batch.cu_seqlens, int(batch.cu_seqlens[-1])),
+        Piece(batch.context_lengths),
+        *(Piece(lane.work, -1) for lane in plan.lanes),
+        *(Piece(lane.merges, -1) for lane in plan.lanes),
     ]
 
 
-_ALIGNMENT = 64
-"""Bytes. Every array begins at a multiple: Triton compiles anew for a pointer that is not aligned to 16."""
+def _shapes(plan: Plan, pieces: Sequence[Piece], room: Room | None) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
+    """Of each piece, in `room` if there is one."""
+    shapes = [piece.array.shape for piece in pieces]
+    if room is not None:
+        work, merges = ([(sizes[place], 4) for sizes in room.lanes] for place in (0, 1))
+        tables = (room.sequences, room.columns)
+        shapes = [(room.tokens,), *shapes[1:3], tables, (room.sequences + 1,), (room.sequences,), *work, *merges]
+    return [(shape, piece.array.dtype) for shape, piece in zip(shapes, pieces, strict=True)]
 
 
-def _packed(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[np.uint8]:
-    """In one piece, for one copy to the device."""
-    pieces: list[bytes] = []
-    for array in arrays:
-        pieces += array.tobytes(), bytes(-array.nbytes % _ALIGNMENT)
-    return np.frombuffer(bytearray().join(pieces), dtype=np.uint8)
-
-
-_DTYPES = {"int32": torch.int32, "int64": torch.int64, "float64": torch.float64}
-
-
-def _views(buffer: torch.Tensor, arrays: Sequence[npt.NDArray[Any]]) -> list[torch.Tensor]:
-    views, begin = [], 0
-    for array in arrays:
-        end = begin + array.nbytes
-        views.append(buffer[begin:end].view(_DTYPES[array.dtype.name]).view(array.shape))
-        begin = end + -end % _ALIGNMENT
-    return views
-
-
-def _fit(plan: Plan, room: Room | None) -> tuple[Batch, Sequence[Lane]]:
-    if room is None:
-        return plan.batch, plan.lanes
+def _check_fit(plan: Plan, room: Room) -> None:
     batch = plan.batch
     if len(room.lanes) != len(plan.lanes):
         raise PlanTooLarge(f"the room has {len(room.lanes)} lanes, the plan {len(plan.lanes)}")
@@ -169,8 +165,6 @@ def _fit(plan: Plan, room: Room | None) -> tuple[Batch, Sequence[Lane]]:
             raise PlanTooLarge(
                 f"a lane has {own_sizes} (items, merges, partials), the room {sizes}; capture again with more"
             )
-    padded = batch.padded(sequences=room.sequences, blocks=room.columns, tokens=room.tokens)
-    return padded, [lane.padded(*sizes) for sizes, lane in zip(room.lanes, plan.lanes, strict=True)]
 
 
 def store_kv(
@@ -196,6 +190,23 @@ def store_kv(
 
     Raises InvalidTensor before anything is written. O(T * kv heads * D), one launch.
     """
+    check_store(keys, values, key_cache, value_cache, slots, scales, tags, token_tags)
+    if debug:
+        _check_slots(slots, key_cache.shape[0] * key_cache.shape[2])
+    launch_store(keys, values, key_cache, value_cache, slots, scales, tags, token_tags)
+
+
+def check_store(
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slots: torch.Tensor,
+    scales: torch.Tensor | None,
+    tags: torch.Tensor | None,
+    token_tags: torch.Tensor | None,
+) -> None:
+    """What `store_kv` checks without waiting for the device. Raises InvalidTensor. O(1)."""
     blocks, heads, block_size, dim = _check_caches(key_cache, value_cache)
     device, cached = key_cache.device, key_cache.dtype
     _check_rank("keys", keys, 3)
@@ -211,8 +222,22 @@ def store_kv(
     if tags is not None and token_tags is not None:
         _check("tags", tags, device, (blocks * block_size,), (torch.int64,))
         _check("token_tags", token_tags, device, (tokens,), (torch.int64,))
-    if debug:
-        _check_slots(slots, blocks * block_size)
+
+
+def launch_store(
+    keys: torch.Tensor,
+    values: torch.Tensor,
+    key_cache: torch.Tensor,
+    value_cache: torch.Tensor,
+    slots: torch.Tensor,
+    scales: torch.Tensor | None,
+    tags: torch.Tensor | None,
+    token_tags: torch.Tensor | None,
+) -> None:
+    """`store_kv` with arguments that have been checked."""
+    _, heads, block_size, dim = key_cache.shape
+    device, cached = key_cache.device, key_cache.dtype
+    tokens = keys.shape[0]
     if not tokens:
         return
     if not _launches(device):
@@ -346,7 +371,7 @@ def launch_attention(
     precise = compute is tl.float64
     mode = 0
     if cached is FP8:
-        native = _has_fp8(device) if native_fp8 is None else native_fp8
+        native = capability_of(device) >= 89 if native_fp8 is None else native_fp8
         mode = 1 if native else 2
     key_data, value_data = (tensor.view(torch.uint8) if mode == 2 else tensor for tensor in (key_cache, value_cache))
     key_scale, value_scale = (plan.slopes, plan.slopes) if scales is None else (scales[0], scales[1])
@@ -549,9 +574,14 @@ def _check_slots(slots: torch.Tensor, num_slots: int) -> None:
         raise InvalidTensor(f"slot {int(twice[0])} is given twice; the rows of one call have no order")
 
 
+host_capability: int | None = None
+"""Set by whoever has launches on host tensors compiled and run: the capability of the GPU that they are for."""
+
+
 def _launches(device: torch.device) -> bool:
-    """Whether the Triton kernels run there: on CUDA, and on the CPU in Triton's interpreter."""
-    if device.type == "cuda":
+    """Whether the Triton kernels run there: on CUDA, and on the CPU in Triton's interpreter or where somebody has what
+    is compiled run (`host_capability`)."""
+    if device.type == "cuda" or host_capability is not None:
         return True
     try:
         from triton import knobs
@@ -560,8 +590,12 @@ def _launches(device: torch.device) -> bool:
     return bool(knobs.runtime.interpret)
 
 
-def _has_fp8(device: torch.device) -> bool:
-    return device.type != "cuda" or torch.cuda.get_device_capability(device) >= (8, 9)
+def capability_of(device: torch.device) -> int:
+    """80, 90, 100, ...; of the CPU, where the interpreter can do all that is asked, 90."""
+    if device.type != "cuda":
+        return host_capability or 90
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
 
 
 def _on(device: torch.device) -> contextlib.AbstractContextManager[Any]:

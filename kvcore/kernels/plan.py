@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..batch import Batch
-from ..errors import InvalidAttention, InvalidBatch, InvalidPadding
+from ..errors import InvalidAttention, InvalidBatch
 from .spec import AttentionSpec, Tiling, Tree
 
 __all__ = ["Lane", "Plan", "Schedule", "check_batch", "make_plan"]
@@ -51,17 +51,6 @@ class Lane:
     work: Int32
     merges: Int32
     partials: int
-
-    def padded(self, items: int, merges: int, partials: int) -> Lane:
-        """With room for so many; raises InvalidPadding if it has more."""
-        for name, wanted, own in (
-            ("items", items, len(self.work)),
-            ("merges", merges, len(self.merges)),
-            ("partials", partials, self.partials),
-        ):
-            if wanted < own:
-                raise InvalidPadding(f"cannot pad to {wanted} {name}: the plan has {own}")
-        return Lane(self.tiling, _pad(self.work, items), _pad(self.merges, merges), partials)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,7 +97,7 @@ def make_plan(
         if tiling.rows < spec.group:
             raise InvalidAttention(f"{tiling.rows} rows do not hold the {spec.group} heads of a group")
     count = batch.num_sequences
-    lengths = np.diff(batch.cu_seqlens).astype(np.int64)
+    lengths = (batch.cu_seqlens[1:] - batch.cu_seqlens[:-1]).astype(np.int64)
     before = batch.context_lengths - lengths  # the position of each sequence's first query row
     chosen = _chosen(schedule, count)
 
@@ -145,6 +134,9 @@ Columns = tuple[npt.NDArray[np.int64], ...]
 
 def _lane(tiling: Tiling, direct: Columns, cut: Columns, per_leaf: int) -> Lane:
     sequence, first, low, high = cut
+    if not len(direct[0]) + len(sequence):
+        nothing = np.empty((0, 4), dtype=np.int32)
+        return Lane(tiling, nothing, nothing, 0)
     begin = low // per_leaf
     leaves = (high - 1) // per_leaf + 1 - begin
     partials = int(leaves.sum())
@@ -184,7 +176,7 @@ def check_batch(batch: Batch, block_size: int, num_blocks: int) -> None:
             f"{count} context lengths need a table of {count} rows and {count + 1} cu_seqlens, "
             f"got {tables.shape} and {cu_seqlens.shape}"
         )
-    lengths = np.diff(cu_seqlens)
+    lengths = cu_seqlens[1:] - cu_seqlens[:-1]
     if cu_seqlens[0] != 0 or (lengths < 0).any():
         raise InvalidBatch(f"cu_seqlens must begin with 0 and not fall, got {cu_seqlens.tolist()}")
     if cu_seqlens[-1] > batch.num_tokens:
@@ -237,9 +229,3 @@ def _chosen(schedule: Schedule, count: int) -> npt.NDArray[np.bool_] | None:
     if len(chosen) != count:
         raise InvalidAttention(f"schedule has {len(chosen)} entries for {count} sequences")
     return chosen
-
-
-def _pad(rows: Int32, size: int) -> Int32:
-    result = np.full((size, 4), -1, dtype=np.int32)
-    result[: len(rows)] = rows
-    return result

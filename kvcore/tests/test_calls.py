@@ -62,7 +62,7 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
         monkeypatch.setattr(calls, "_launches", lambda device: False)
     elif not calls._launches(CPU):
         pytest.skip("Triton's interpreter is off")
-    monkeypatch.setattr(calls, "_has_fp8", lambda device: False)  # the integer steps; the interpreter's FP8 is wrong
+    monkeypatch.setattr(calls, "capability_of", lambda device: 80)  # without FP8: the interpreter's is wrong
     return request.param
 
 
@@ -1108,9 +1108,15 @@ class Call:
         ({"token_tags": torch.ones(3, dtype=torch.int64)}, "tags and token_tags go together"),
     ],
 )
-@pytest.mark.usefixtures("no_launch")
-def test_bad_keys_and_values_write_nothing(changes: Arguments, words: str):
-    Call().refused(InvalidTensor, words, **changes)
+@pytest.mark.parametrize("before", [False, True], ids=["at first", "after a good layer"])
+def test_bad_keys_and_values_write_nothing(
+    changes: Arguments, words: str, before: bool, request: pytest.FixtureRequest
+):
+    call = Call()
+    if before:
+        call.attention(**call.given)
+    request.getfixturevalue("no_launch")
+    call.refused(InvalidTensor, words, **changes)
 
 
 @pytest.mark.parametrize(
@@ -1126,8 +1132,32 @@ def test_bad_keys_and_values_write_nothing(changes: Arguments, words: str):
         ({"plan": plan_of(spec=AttentionSpec(8, 2, 16))}, "queries must have the shape"),
     ],
 )
-def test_bad_queries_results_and_plans_write_nothing(changes: Arguments, words: str):
-    Call().refused(InvalidTensor, words, **changes)
+@pytest.mark.parametrize("before", [False, True], ids=["at first", "after a good layer"])
+def test_bad_queries_results_and_plans_write_nothing(changes: Arguments, words: str, before: bool):
+    call = Call()
+    if before:
+        call.attention(**call.given)
+    call.refused(InvalidTensor, words, **changes)
+
+
+def test_another_storage_is_no_excuse_for_what_this_one_lacks():
+    """A plan remembers what was right, and may be used with two storages."""
+    one, other = Call(tags=True), Call()
+    given = {"plan": one.given["plan"], "token_tags": torch.ones(3, dtype=torch.int64)}
+    one.attention(**(one.given | given))
+    other.refused(InvalidTensor, "tags and token_tags go together", **given)
+
+
+def test_layers_after_the_first_are_not_checked_again(monkeypatch: pytest.MonkeyPatch):
+    call = Call()
+    call.attention(**call.given)
+    checked: list[str] = []
+    monkeypatch.setattr(calls, "_check", lambda name, *_: checked.append(name))
+    call.attention(**(call.given | {"layer": 0}))
+    assert not checked
+    call.attention(**(call.given | {"plan": call.attention.plan(BATCH)}))
+    assert "queries" in checked
+    assert "keys" in checked
 
 
 @pytest.mark.usefixtures("no_launch")
@@ -1258,7 +1288,7 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> E
         monkeypatch.setattr(calls, "_launches", lambda device: False)
     elif not calls._launches(CPU):
         pytest.skip("Triton's interpreter is off")
-    monkeypatch.setattr(calls, "_has_fp8", lambda device: False)
+    monkeypatch.setattr(calls, "capability_of", lambda device: 80)
     return Engine(path, dtype, cached, AttentionSpec(4, 2, 16, window=9))
 
 
@@ -1323,7 +1353,7 @@ def test_a_plan_with_room_serves_step_after_step(path: str, tokens: int):
         if plan is None:
             plan = attention.plan(batch, room=room)
         else:
-            plan.load(attention.plan(batch).plan)
+            plan.load(attention.prepare(batch))
         used = batch.num_tokens
         own = attention(1, q[:used], k[:used], v[:used], attention.plan(batch))
         out = attention(1, q, k, v, plan)

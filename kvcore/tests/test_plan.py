@@ -19,7 +19,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from kvcore import Batch, InvalidAttention, InvalidBatch, InvalidPadding, InvalidTensor, PlanTooLarge
+from kvcore import Batch, InvalidAttention, InvalidBatch, InvalidTensor, PlanTooLarge
 from kvcore.kernels import AttentionSpec, DevicePlan, Lane, Plan, Room, Tiling, Tree, default_tree, make_plan, tilings
 from kvcore.kernels.spec import padded_dim
 
@@ -461,31 +461,7 @@ def test_arrays_of_other_dtypes_are_refused_or_converted(name: str, dtype: Any):
         assert all(map(torch.equal, tensors(plan)[:-6], tensors(expected)[:-6]))
 
 
-# ---- padding ---------------------------------------------------------------------------------------------------------
-
-
-def test_a_padded_lane_has_more_of_nothing():
-    (lane,) = plan_of(of_lengths((70, 3), (50, 1)), tilings=(Tiling(16),), schedule="split").lanes
-    padded = lane.padded(12, 5, 9)
-    assert (padded.tiling, padded.partials) == (lane.tiling, 9)
-    for own, more, size in ((lane.work, padded.work, 12), (lane.merges, padded.merges, 5)):
-        assert more.shape == (size, 4) and more.dtype == np.int32
-        assert more[: len(own)].tolist() == own.tolist()
-        assert (more[len(own) :] == -1).all()
-        assert not np.shares_memory(own, more)
-    same = lane.padded(len(lane.work), len(lane.merges), lane.partials)
-    assert (same.work.tolist(), same.merges.tolist()) == (lane.work.tolist(), lane.merges.tolist())
-
-
-@pytest.mark.parametrize("at", [0, 1, 2])
-def test_a_lane_is_padded_to_its_own_size_at_least(at: int):
-    (lane,) = plan_of(of_lengths((70, 3), (50, 1)), tilings=(Tiling(16),), schedule="split").lanes
-    sizes = [len(lane.work), len(lane.merges), lane.partials]
-    assert sizes == [5, 2, 5]
-    sizes[at] -= 1
-    words = f"cannot pad to {sizes[at]} {('items', 'merges', 'partials')[at]}: the plan has {sizes[at] + 1}"
-    with pytest.raises(InvalidPadding, match=words):
-        lane.padded(*sizes)
+# ---- on the device ---------------------------------------------------------------------------------------------------
 
 
 def tensors(plan: DevicePlan) -> list[torch.Tensor]:
@@ -539,8 +515,8 @@ def test_room_is_padding():
     assert plan.contexts.tolist() == [70, 50, 0, 0]
     assert plan.slots.tolist() == [*host.batch.slot_mapping.tolist(), *[-1] * 36]
     for lane, work, merges, (peak, _, _) in zip(host.lanes, plan.works, plan.merges, plan.workspaces, strict=True):
-        assert work.tolist() == lane.padded(20, 6, 20).work.tolist()
-        assert merges.tolist() == lane.padded(20, 6, 20).merges.tolist()
+        for array, tensor, size in ((lane.work, work, 20), (lane.merges, merges, 6)):
+            assert tensor.tolist() == [*array.tolist(), *[[-1] * 4] * (size - len(array))]
         assert peak.shape == (20, 2, lane.tiling.rows)
 
 

@@ -20,6 +20,7 @@ import torch
 import kvcore
 from reference import Bounds
 
+from ..attention.host import compiled_for
 from ..attention.kernels import AXES, Cache, How, Spec, Step, Watch
 
 __all__ = ["KvcoreKernels", "make"]
@@ -38,6 +39,7 @@ class KvcoreKernels:
         self.kernels: Any = importlib.import_module(".kernels", core.__name__)
         self.calls: Any = importlib.import_module(".kernels.calls", core.__name__)
         self.storage: Any = importlib.import_module(".storage", core.__name__)
+        vars(self.calls)["host_capability"] = compiled_for()
 
     def supports(self, spec: Spec, dtype: str, block_size: int) -> str | None:
         return None

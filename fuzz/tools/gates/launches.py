@@ -58,7 +58,7 @@ def _recording(sm: int) -> Iterator[list[Launch]]:
             for name in module.__all__:
                 stack.enter_context(mock.patch.object(module, name, _Recorder(getattr(module, name), launches)))
         stack.enter_context(mock.patch.object(calls, "_launches", return_value=True))
-        stack.enter_context(mock.patch.object(calls, "_has_fp8", return_value=sm >= 89))
+        stack.enter_context(mock.patch.object(calls, "capability_of", return_value=sm))
         yield launches
 
 
