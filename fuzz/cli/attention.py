@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 import time
 from contextlib import suppress
@@ -132,6 +133,7 @@ def compiled(
 
       python -m fuzz compiled --case '{"sequences": [[40, 3]], "dtype": "bfloat16", "axes": ["rows"]}'
     """
+    os.environ.pop("TRITON_INTERPRET", None)  # of the processes that this one starts: they compile
     same = "compiled" + ("" if sm is Sm.sm_90 else f" --sm {sm.value}")
     dot = f"{COMPILED}{sm.value}"
     _checked(

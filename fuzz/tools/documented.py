@@ -160,6 +160,7 @@ def _shortened(arguments: tuple[str, ...]) -> list[str]:
     added = {
         "run": [] if "--budget" in words else ["--budget", "2s"],
         "attention": [] if {"--cases", "--case"} & set(words) else ["--cases", "2"],
+        "compiled": ["--budget", "30s", "--shrink", "0"],
         "explore": ["--max-states", "200"],
         "compare": [] if "--budget" in words else ["--budget", "2s"],
         "audit": [] if {"--bug", "--list"} & set(words) else ["--limit", "20", "--class", "rollback"],
@@ -187,6 +188,8 @@ def _statuses(arguments: tuple[str, ...]) -> tuple[int, ...]:
         return (_CLEAN, _FOUND, _USAGE, _LOST)
     if name == "gpu":
         return (_CLEAN, _NOTHING)
+    if name == "compiled":
+        return (_CLEAN, _FOUND)  # prompts on sm_90: docs/kernels.md
     if "fuzz.zoo" in text or "toy" in text or name in ("replay", "audit", "compare", "explore"):
         return (_CLEAN, _FOUND, _KNOWN, *((125,) if "--bisect" in arguments else ()))
     return (_CLEAN, _KNOWN, *((_FOUND,) if "--resume" in arguments or (name == "run" and "night" in text) else ()))
